@@ -38,7 +38,7 @@ from core.arguments import ArgumentParser, whole
 from core.configs import read_yaml
 from core.mammoth import use_checkout
 from core.plugins import MAMMOTH, ROOT
-from core.rows import read_rows
+from core.rows import append_row, read_rows
 from scroll.ground.errors import InputError
 from scroll.ground.progress import Progress
 
@@ -179,11 +179,6 @@ def python(words: list, env: dict | None = None, **options) -> subprocess.Comple
     )
 
 
-def add(path: Path, row: dict) -> None:
-    """Add a row to a file."""
-    write_csv(path, row, [*read_rows(path, []), row])
-
-
 def verdicts(args) -> None:
     """A row for each model and data set of the checkout."""
     path = args.out / 'verdicts.csv'
@@ -199,7 +194,8 @@ def verdicts(args) -> None:
         if kind == 'model':
             pair = (MAMMOTH + name, args.dataset)
         verdict, reason = verdict_of(kind, *pair, args)
-        add(path, {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason})
+        row = {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason}
+        append_row(path.parent, row, path.name)
 
 
 def configurations(root: Path) -> list[dict]:
@@ -241,24 +237,22 @@ def configs(args) -> None:
     for flags, their in Progress('Configurations', len(every)).over(zip(every, theirs)):
         names = {name: MAMMOTH + flags[name] for name in ('model', 'dataset')}
         words = bench.flag_words(mammoth=args.path, **flags | names)
-        error = f'theirs: {their}' if isinstance(their, str) else ''
+        row = {
+            name: flags.get(name) for name in ('model', 'dataset', 'buffer_size', 'dataset_config')
+        }
         try:
             ours = vars(parse_args([*words, *args.place, *args.flags]))
-        except InputError as refusal:
-            error = str(refusal)
-        equal = ''
-        difference = error[:200]
-        if not error:
+            if isinstance(their, str):
+                raise InputError(f'theirs: {their}')
             other = [
                 f'{name} {their[name]} / {ours[name]!r}'
                 for name in sorted(their.keys() & ours.keys() - NOT_COMPARED)
                 if not same(their[name], ours[name])
             ]
-            equal = int(not other)
-            difference = '; '.join(other)
-        columns = ('model', 'dataset', 'buffer_size', 'dataset_config')
-        row = {name: flags.get(name) for name in columns}
-        rows.append(row | {'equal': equal, 'difference': difference})
+            row |= {'equal': int(not other), 'difference': '; '.join(other)}
+        except InputError as refusal:
+            row |= {'equal': '', 'difference': str(refusal)[:200]}
+        rows.append(row)
     write_csv(args.out / 'configs.csv', rows[0] if rows else [], rows)
 
 
@@ -306,8 +300,15 @@ def compare(args) -> None:
         accuracies = re.findall(r'\[Class-IL\]: ([\d.]+) %', run.stdout + run.stderr)
         if run.returncode or not accuracies:
             raise InputError(f'{model} {where}: {run.stderr.strip().splitlines()[-1:]}')
-        row = {'model': model, 'seed': seed, 'where': where, 'accuracy': float(accuracies[-1])}
-        add(path, row | {'flags': flags, 'seconds': round(seconds, 1)})
+        row = {
+            'model': model,
+            'seed': seed,
+            'where': where,
+            'accuracy': float(accuracies[-1]),
+            'flags': flags,
+            'seconds': round(seconds, 1),
+        }
+        append_row(path.parent, row, path.name)
 
 
 def processor_time() -> float:

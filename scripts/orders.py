@@ -111,10 +111,7 @@ def separations(parts: Statistics) -> np.ndarray:
     """Fisher's ratio of each two classes, float64 (K, K): |m_a - m_b|^2 / (v_a + v_b).
 
     v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division: the same on
-    every machine. Classes without width have that of one unit of the grid. parts: `by_class`.
-    InputError: there is one class."""
-    if len(parts.classes) < 2:
-        raise InputError('there is one class only: its order cannot matter')
+    every machine. Classes without width have that of one unit of the grid. parts: `by_class`."""
     counts = parts.counts.astype(object)
     sums = parts.sums[:, :-1].astype(object)
     products = sums @ sums.T  # s_a' s_b, in 2^-36

@@ -25,7 +25,6 @@ five seeds its p is 0.031 at best.
 """
 
 import itertools
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +39,7 @@ CONTRADICTED = 'contradicted'
 UNDECIDED = 'undecided'
 NOT_RUN = 'not run yet'
 VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
-KINDS = {'higher': 'lower', 'near': 'to', 'same': 'as'}
+KINDS = {'higher': ['lower'], 'near': ['to', 'within'], 'same': ['as']}
 _OF_A_SIDE = {'rows', 'columns', 'experiment'}
 _MACHINE = ('torch', 'device', 'num_threads')  # what else the last bits of f* depend on
 
@@ -53,14 +52,6 @@ class Finding(NamedTuple):
     evidence: str
 
 
-class PairVerdict(NamedTuple):
-    """A test of one pair of cells. strength: orders pairs from the least to the most convincing."""
-
-    verdict: str
-    strength: float | tuple
-    words: str
-
-
 def pairs(claim: dict, here, get) -> list:
     """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about.
 
@@ -68,8 +59,8 @@ def pairs(claim: dict, here, get) -> list:
 
     InputError: the claim cannot be read, or names what is not there."""
     kind = next((kind for kind in KINDS if kind in claim), 'higher')
-    required = {'says', kind, KINDS[kind]} | ({'within'} if kind == 'near' else set())
-    sides = [claim.get(kind, {}), claim.get(KINDS[kind], {})]
+    required = {'says', kind, *KINDS[kind]}
+    sides = [claim.get(kind, {}), claim.get(KINDS[kind][0], {})]
     if (
         not required <= set(claim) <= {*required, 'rows', 'columns', 'of'}
         or claim.get('of', 'most') != 'most'
@@ -83,7 +74,7 @@ def pairs(claim: dict, here, get) -> list:
     rows = _matched(claim, sides, (first, second), 'rows')
     columns = _matched(claim, sides, (first, second), 'columns')
     return [
-        ((first.name, first.cell(r1, c1)), (second.name, second.cell(r2, c2)))
+        ((first.name, first.cells[r1, c1]), (second.name, second.cells[r2, c2]))
         for r1, r2 in rows
         for c1, c2 in columns
     ]
@@ -102,8 +93,6 @@ def _matched(claim: dict, sides: list, experiments: tuple, axis: str) -> list:
     )
     if sides_with and axis == 'rows':
         return list(itertools.product(first, second))
-    if len(first) == 1:
-        first *= len(second)
     if len(first) != len(second):
         raise InputError(f'claim {claim["says"]!r}: {len(first)} {axis} against {len(second)}')
     return list(zip(first, second))
@@ -112,14 +101,13 @@ def _matched(claim: dict, sides: list, experiments: tuple, axis: str) -> list:
 def _names(experiment, axis: str, wanted) -> list:
     """Rows or columns of these names or headings; all, if none is wanted."""
     every = getattr(experiment, axis)
-    names = []
     if wanted is None:
         return every
+    names = []
     for name in [wanted] if isinstance(wanted, str) else wanted:
         if name in every:
-            names.append(name)
-            continue
-        if axis == 'rows':
+            below = [name]
+        elif axis == 'rows':
             below = [row for row in every if experiment.groups[row] == name]
         else:
             below = [column for column in every if name in (upper(column), lower(column))]
@@ -134,10 +122,10 @@ def _names(experiment, axis: str, wanted) -> list:
 def judge(claim: dict, here, get, runs) -> Finding:
     """Verdict of the rows on a claim. runs: (experiment name, Cell) -> its rows of results."""
     test, least = next(test for kind, test in _TESTS.items() if kind in claim)
-    compared = [
-        (first[1], second[1], _by_seed(first[1], second[1], runs(*first), runs(*second)))
-        for first, second in pairs(claim, here, get)
-    ]
+    compared = []
+    for (name, first), (other, second) in pairs(claim, here, get):
+        seeds = _by_seed(first, second, runs(name, first), runs(other, second))
+        compared.append((first, second, seeds))
     begun = [seeds for *_, seeds in compared if seeds]
     ready = [pair for pair in compared if len(pair[2]) >= least]
     count = len(compared)
@@ -147,17 +135,18 @@ def judge(claim: dict, here, get, runs) -> Finding:
     verdict = UNDECIDED if begun else NOT_RUN
     evidence = f'{len(ready)} of {count} pairs have {("a seed", "two seeds")[least - 1]} in common'
     if results:
-        verdicts = Counter(result[0] for result in results)
-        if verdicts[CONTRADICTED] > count - needed:  # the others are too few
+        verdicts = [result[0] for result in results]
+        if verdicts.count(CONTRADICTED) > count - needed:  # the others are too few
             verdict = CONTRADICTED
-        elif verdicts[SUPPORTED] >= needed:
+        elif verdicts.count(SUPPORTED) >= needed:
             verdict = SUPPORTED
         order = CONTRADICTED, UNDECIDED, SUPPORTED
         weakest = min(results, key=lambda result: (order.index(result[0]), result[1]))
         *_, words, first, second = weakest
         row = ' against '.join(dict.fromkeys([first.row, second.row]))
         column = ' against '.join(dict.fromkeys([first.column, second.column]))
-        evidence += f', {verdicts[SUPPORTED]} support it; least so {row} ({column}): {words}'
+        support = verdicts.count(SUPPORTED)
+        evidence += f', {support} support it; least so {row} ({column}): {words}'
     if 'higher' in claim and len(ready) < len(begun):
         means = [np.mean([seed[0] for seed in seeds]) for seeds in begun]
         evidence += (
@@ -188,31 +177,34 @@ def probability(differences, beyond: float = 0.0) -> float:
     return float(stats.ttest_1samp(differences, 0.0, alternative='greater').pvalue)
 
 
-def _higher(seeds: list, levels: tuple, _) -> PairVerdict:
-    """levels: of p, for support and for contradiction."""
+# A test of a pair of cells returns (verdict, strength, words); `strength` orders the pairs from the
+# least to the most convincing. levels: of p, for support and for contradiction.
+
+
+def _higher(seeds: list, levels: tuple, _) -> tuple:
     differences = np.array([seed[0] for seed in seeds])
     p = probability(differences)
     ranks = stats.wilcoxon(differences, alternative='greater').pvalue if differences.any() else 1
     words = f'{differences.mean():+.2f} over {len(seeds)} seeds, p = {p:.2g} (Wilcoxon {ranks:.2g})'
-    return PairVerdict(_decided(p, probability(-differences), levels), -p, words)
+    return _decided(p, probability(-differences), levels), -p, words
 
 
-def _near(seeds: list, levels: tuple, within: float) -> PairVerdict:
+def _near(seeds: list, levels: tuple, within: float) -> tuple:
     differences = np.array([seed[0] for seed in seeds])
     p = max(probability(differences, -within), probability(-differences, -within))
     outside = min(probability(differences, within), probability(-differences, within))
     words = f'{differences.mean():+.2f} over {len(seeds)} seeds, within {within:g}: p = {p:.2g}'
-    return PairVerdict(_decided(p, outside, levels), -p, words)
+    return _decided(p, outside, levels), -p, words
 
 
 def _decided(p: float, opposite: float, levels: tuple) -> str:
     return SUPPORTED if p < levels[0] else CONTRADICTED if opposite < levels[1] else UNDECIDED
 
 
-def _same(seeds: list, *_) -> PairVerdict:
+def _same(seeds: list, *_) -> tuple:
     seeds = [seed for seed in seeds if _agree(*seed[1:], _MACHINE)]
     if not seeds:
-        return PairVerdict(UNDECIDED, (0, 0, 0), 'no rows of one kind of machine')
+        return UNDECIDED, (0, 0, 0), 'no rows of one kind of machine'
     largest = max(abs(difference) for difference, *_ in seeds)
     equal = different = 0
     for _, first, second in seeds:
@@ -230,7 +222,7 @@ def _same(seeds: list, *_) -> PairVerdict:
         f'largest difference {largest:g} over {len(seeds)} seed{"s" if len(seeds) > 1 else ""}, '
         f'digests equal in {equal} of {equal + different}'
     )
-    return PairVerdict(verdict, (-largest, -different, equal), words)
+    return verdict, (-largest, -different, equal), words
 
 
 def _agree(first: dict, second: dict, names) -> bool:

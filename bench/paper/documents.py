@@ -16,16 +16,15 @@ from scipy import stats
 from bench.certify import measures
 from bench.paper.experiments import Cell, cell_rows, load
 from bench.paper.report import write
-from bench.paper.tables import md_table, number, result
+from bench.paper.tables import md_table, number, paper_result, result
 from bench.results import plots, style
 from core.arguments import ArgumentParser
 from core.configs import read_yaml
 from core.plugins import ROOT
 from scroll.ground.archive import read_json
-from scroll.ground.errors import InputError
 from scroll.heads.registry import HEADS
 
-_BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
+_BLOCK = re.compile(r'(<!-- table: (\S+) -->).*?(?=<!-- end of table -->)', re.S)
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
 _WIDER = 'Ridge, square, 5,000'  # a row of experiments/features.yaml
 
@@ -37,20 +36,18 @@ def main_table(root: Path) -> str:
     runs = cell_rows(folder, ours.name)
     wider = cell_rows(folder, 'features')
     last = f'SCROLL ({_WIDER}) on wider features, no sample in memory'
-    cells = {(cell.row, cell.column): cell for cell in ours.cells}
-    for column in ours.columns:
-        cells[last, column] = Cell(last, column, {}, None)
-        runs[last, column] = wider[_WIDER, f'EfficientNet-Lite0 96 px, {column.split()[0]}']
     heads = ['']
     rows = {title: [title] for title in [*ours.rows, last]}
     for column in ours.columns:
-        in_the_paper = any(ours.cell(title, column).paper for title in ours.rows)
+        cells = [ours.cells[title, column] for title in ours.rows]
+        in_the_paper = any(cell.paper for cell in cells)
+        cells.append(Cell(last, column, {}, None))
+        runs[last, column] = wider[_WIDER, f'EfficientNet-Lite0 96 px, {column.split()[0]}']
         heads += [column, 'in the paper'] if in_the_paper else [column]
-        for title, row in rows.items():
-            cell = cells[title, column]
-            row.append(result(runs, cell))
+        for cell in cells:
+            rows[cell.row].append(result(runs, cell))
             if in_the_paper:
-                row.append(number(*cell.paper) if cell.paper else '')
+                rows[cell.row].append(paper_result(cell))
     return md_table(heads, rows.values())
 
 
@@ -205,25 +202,19 @@ def compare_table(root: Path) -> str:
     rows = []
     for model, runs in pd.read_csv(root / 'results/mammoth/compare.csv').groupby('model'):
         ours, theirs = (runs[runs['where'] == where] for where in ('here', 'there'))
-        pairs = min(len(ours), len(theirs))
-        if pairs > 1:
-            ours = ours[:pairs]
-            theirs = theirs[:pairs]
-            test = stats.ttest_ind(ours.accuracy, theirs.accuracy, equal_var=False)
-            low, high = test.confidence_interval()
-            difference = ours.accuracy.mean() - theirs.accuracy.mean()
-            rows.append(
-                [
-                    style.name(model),
-                    pairs,
-                    *(
-                        f'{run.accuracy.mean():.1f} ± {run.accuracy.std():.1f}'
-                        for run in (ours, theirs)
-                    ),
-                    f'{difference:+.1f} ({low:+.1f} to {high:+.1f})',
-                    f'{ours.seconds.median() / theirs.seconds.median():.2f}',
-                ]
-            )
+        test = stats.ttest_ind(ours.accuracy, theirs.accuracy, equal_var=False)
+        low, high = test.confidence_interval()
+        difference = ours.accuracy.mean() - theirs.accuracy.mean()
+        rows.append(
+            [
+                style.name(model),
+                len(theirs),
+                number(ours.accuracy.mean(), ours.accuracy.std()),
+                number(theirs.accuracy.mean(), theirs.accuracy.std()),
+                f'{difference:+.1f} ({low:+.1f} to {high:+.1f})',
+                f'{ours.seconds.median() / theirs.seconds.median():.2f}',
+            ]
+        )
     return md_table(
         ['', 'runs, each', 'ours', "Mammoth's", 'difference (95 %)', 'processor time, of theirs'],
         rows,
@@ -251,20 +242,12 @@ TABLES = {
 
 
 def update(root: Path, paths: list) -> list:
-    """Renew the tables of these Markdown files; returns those that changed. InputError: an unknown
-    table.
-    """
+    """Renew the tables of these Markdown files; returns those that changed."""
     changed = []
     for path in paths:
-
-        def renewed(block, path=path):
-            name, end = block.groups()
-            if name not in TABLES:
-                raise InputError(f'{path}: table {name}: expected one of {", ".join(TABLES)}')
-            return f'{name}{end}{TABLES[name](root)}\n\n'
-
         text = path.read_text(encoding='utf-8')
-        if (new := _BLOCK.sub(renewed, text)) != text:
+        new = _BLOCK.sub(lambda block: f'{block[1]}\n\n{TABLES[block[2]](root)}\n\n', text)
+        if new != text:
             write(path, new)
             changed.append(path)
     return changed

@@ -9,16 +9,16 @@ row's `paper` holds what the paper reports for it, percent, in the order of the 
     flags: {model_config: best}
     columns:                    # 'upper heading, lower heading'
       'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}
-    rows:                       # paper: a list, null for no value; or one for all below a heading
+    rows:                       # paper: a value for each column, null for none
       ER: {group: offline, model: er, paper: [67.9 ± 1.1]}
-      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}
+      joint: {model: joint, buffer_size: null, paper: [94.2 ± 1.6]}
     cells:                      # flags of single cells
       ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}
     claims: [...]               # what the paper's text says: bench/paper/claims.py
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file
 to show, and `group` a heading of rows. In the place of columns and rows: `commands` that make a
-picture, or `values`. Nothing here imports torch.
+picture, or a `table` in Markdown. Nothing here imports torch.
 """
 
 import functools
@@ -68,14 +68,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a
-    figure. The rest is as in its file."""
+    """A table or figure. path: its file. cells: (row, column) -> Cell. groups: row -> heading. x:
+    the horizontal axis of a figure. The rest is as in its file."""
 
     path: Path
     title: str
     rows: list
     columns: list
-    cells: list
+    cells: dict
     groups: dict
     kind: str = 'table'
     source: str = ''
@@ -84,15 +84,11 @@ class Experiment:
     x: str = ''
     claims: list = field(default_factory=list)
     commands: list = field(default_factory=list)
-    values: dict = field(default_factory=dict)
+    table: str = ''
 
     @property
     def name(self) -> str:
         return self.path.stem
-
-    def cell(self, row: str, column: str) -> Cell:
-        """The cell of a row and a column."""
-        return next(cell for cell in self.cells if (cell.row, cell.column) == (row, column))
 
 
 def experiment_files() -> list:
@@ -119,7 +115,7 @@ def _experiment(path: Path, content: dict) -> Experiment:
     for row, by_column in special.items():
         if row not in rows or not set(by_column) <= set(columns):
             raise InputError(f'cells: {row!r}: {by_column}: no such cells')
-    cells = []
+    cells = {}
     for row, spec in rows.items():
         paper = _paper(spec.get('paper'), list(columns), row)
         for column, of_column in columns.items():
@@ -129,7 +125,7 @@ def _experiment(path: Path, content: dict) -> Experiment:
                 raise InputError(
                     f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}'
                 )
-            cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
+            cells[row, column] = Cell(row, column, _flags(merged, row), paper[column], metric)
     experiment = Experiment(
         path,
         rows=list(rows),
@@ -138,7 +134,7 @@ def _experiment(path: Path, content: dict) -> Experiment:
         groups={row: spec.get('group', '') for row, spec in rows.items()},
         **content,
     )
-    if not (cells or experiment.commands or experiment.values):
+    if not (cells or experiment.commands or experiment.table):
         raise InputError('expected columns and rows, or commands')
     if type(experiment.seeds) is not int or experiment.seeds < 1:
         raise InputError(f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
@@ -165,10 +161,6 @@ def _flags(merged: dict, row: str) -> dict:
 
 def _paper(values, columns: list, row: str) -> dict:
     """column -> (mean, standard deviation or None), or None."""
-    if isinstance(values, dict):
-        if not set(values) <= set(map(upper, columns)):
-            raise InputError(f'{row!r}: paper: {values}: no such heading')
-        values = [values.get(upper(column)) for column in columns]
     paper = dict.fromkeys(columns)
     for column, text in zip(columns, values or [], strict=bool(values)):
         match = _VALUE.fullmatch(str(text))

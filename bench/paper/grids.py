@@ -58,11 +58,11 @@ def plan(model: str, count: int, space: dict) -> list:
 def beyond(space: dict, point: dict, tried: list) -> dict:
     """Flag -> the next value, of flags whose value in `point` is the least or largest of at least
     three that are in the space or were tried: as far from it as the second is from the third, in
-    proportion. tried: points; those with another batch norm do not count."""
+    proportion. tried: trials; those with another batch norm do not count."""
     further = {}
     for name, value in point.items():
         values = _of_norm(space[name], point.get('bn'))
-        alike = [other[name] for other in tried if other.get('bn') == point.get('bn')]
+        alike = [t.values[name] for t in tried if t.values.get('bn') == point.get('bn')]
         grid = sorted({*values, *alike})
         if len(values) < 3 or isinstance(value, str) or grid[0] <= 0:
             continue

@@ -130,8 +130,8 @@ class Report:
         """Add to committed rows those of results files (`pool`); equal rows make equal files."""
         path = self.out / 'rows' / f'{name}.csv'
         collected = []
-        for cell in self.get(name).cells:
-            before = self.rows(name).get((cell.row, cell.column), [])
+        for place, cell in self.get(name).cells.items():
+            before = self.rows(name).get(place, [])
             today = matching_rows(cell, before + pool)  # those of `pool` may know more
             today = [_committed(row, arguments(cell)[0]) for row in today if row.get(cell.metric)]
             collected += [
@@ -153,7 +153,7 @@ class Report:
         experiment = self.get(name)
         runs = self.rows(name)
         columns = {}
-        cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
+        cells = [cell for place, cell in experiment.cells.items() if place in runs]
         several = len({cell.flags['model'] for cell in cells}) > 1
         for cell in cells:
             today, _ = arguments(cell)
@@ -190,7 +190,7 @@ class Report:
         picture = folder / f'{name}.png'
         if experiment.kind == 'figure' and 0 < len(experiment.cells) == len(runs):
             tables.figure(picture, experiment, runs)
-        if not (runs or picture.is_file() or experiment.values):
+        if not (runs or picture.is_file() or experiment.table):
             return ''
         facts = origin(experiment, [row for rows in runs.values() for row in rows])
         text = tables.markdown(experiment, runs, findings, facts, self.choices(name))

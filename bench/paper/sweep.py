@@ -20,7 +20,6 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from joblib import cpu_count
 
@@ -39,17 +38,16 @@ from core.plugins import ROOT
 from scroll.ground.errors import InputError
 from scroll.ground.progress import span
 
+PROGRAM = [sys.executable, str(ROOT / 'main.py')]  # the words that begin each run's command
 _TICK = 0.1  # seconds between two looks at the runs
 
 
 @dataclass(frozen=True)
 class Run:
-    """A cell, with the flags that the sweep adds, and a seed. program: words before the flags.
-    experiment: its name."""
+    """A cell, with the flags that the sweep adds, and a seed. experiment: its name."""
 
     cell: Cell
     seed: int
-    program: list
     experiment: str
 
     def __str__(self):
@@ -58,24 +56,24 @@ class Run:
     @property
     def command(self) -> list:
         """The words of the whole command."""
-        return [*self.program, *self.cell.command(self.seed)]
-
-    @property
-    def base(self) -> Path:
-        """The run's --base_path."""
-        return Path(self.cell.flags.get('base_path', './data/'))
+        return [*PROGRAM, *self.cell.command(self.seed)]
 
     @property
     def log(self) -> Path:
         """The file that takes what the run prints."""
         name = re.sub(r'[^\w.+=-]+', '_', f'{self.cell.row}-{self.cell.column}')
-        return self.base / 'sweeps' / self.experiment / f'{name}-s{self.seed}.log'
+        base = Path(self.cell.flags.get('base_path', './data/'))
+        return base / 'sweeps' / self.experiment / f'{name}-s{self.seed}.log'
 
-    def row(self, rows: list | None = None) -> dict | None:
-        """The row of a finished run with these arguments, or None. rows: where to look; by default
-        the results files."""
-        if rows is None:
-            rows = results_rows(self.base, self.cell.flags.get('results_path', 'results/'))
+    @property
+    def key(self) -> str:
+        """Text that equal runs have in common."""
+        args, _ = arguments(self.cell)
+        values = self.cell.flags if args is None else identity(args)
+        return f'{self.seed} {sorted(map(str, values.items()))}'
+
+    def row(self, rows: list) -> dict | None:
+        """The one among these rows that is of a finished run with these arguments, or None."""
         mine = [row for row in rows if row.get('seed') == str(self.seed)]
         return next(iter(matching_rows(self.cell, mine)), None)
 
@@ -103,10 +101,7 @@ class Run:
 
 def parse_args(argv: list) -> tuple[argparse.Namespace, dict]:
     """(options, extra flags: name -> value)."""
-    description, *epilog = __doc__.split('\n\n')
-    parser = ArgumentParser(
-        prog='sweep.py', description=description, epilog='\n\n'.join(epilog).strip()
-    )
+    parser = ArgumentParser(prog='sweep.py', description=__doc__)
     flag = parser.add_argument
     flag(
         'experiments',
@@ -164,15 +159,9 @@ def parse_args(argv: list) -> tuple[argparse.Namespace, dict]:
     return options, {name[2:]: value for name, value in zip(names, values)}
 
 
-class Shares(NamedTuple):
-    """Parts of a machine. gpus: of the runs at a time, None for one without. threads: of a run."""
-
-    gpus: list
-    threads: int
-
-
-def shares(options, extra: dict) -> Shares:
-    """A machine shared out: all cores, and the GPUs of `--gpus`."""
+def shares(options, extra: dict) -> tuple[list, int]:
+    """Parts of a machine, all cores and the GPUs of `--gpus`: (the GPUs of the runs at a time, None
+    for one without; threads of a run)."""
     text = extra.get('num_threads', '0')
     if not text.isdecimal():
         raise InputError(f'--extra: --num_threads {text}: expected a whole number')
@@ -180,40 +169,34 @@ def shares(options, extra: dict) -> Shares:
         gpus = [gpu.strip() for gpu in options.gpus.split(',')][: options.jobs]
     else:
         gpus = [None] * (options.jobs or max(1, cpu_count() // max(1, int(text))))
-    return Shares(gpus, int(text) or max(1, cpu_count() // len(gpus)))
+    return gpus, int(text) or max(1, cpu_count() // len(gpus))
 
 
-def expand(experiments: list, options, extra: dict, program: list) -> tuple[int, list]:
-    """(number of distinct runs; those without a row in the results, or a committed one in each of
-    the experiments that ask for them), seeds outermost."""
+def missing_runs(experiments: list, options, extra: dict) -> list:
+    """The runs, each once, that lack a row in the results, or a committed one in one of the
+    experiments that ask for them; seeds outermost."""
     chosen = [
         (experiment, replace(cell, flags=cell.flags | extra))
         for experiment in experiments
-        for cell in experiment.cells
+        for cell in experiment.cells.values()
         if _is_chosen(cell, options.only)
     ]
     if options.only and not chosen:
         raise InputError(f'--only {" ".join(options.only)}: no cell has such a name')
-    pool = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
-    committed = {
-        experiment.name: cell_rows(options.rows, experiment.name) for experiment in experiments
-    }
-    seeds = {experiment.name: options.seeds or experiment.seeds for experiment in experiments}
-    keys = set()
+    pool = _results(extra)
     missing = {}
-    for seed in range(max(seeds.values())):
-        for experiment, cell in chosen:
-            if seed < seeds[experiment.name]:
-                args, _ = arguments(cell)
-                values = cell.flags if args is None else identity(args)
-                folder = cell.flags.get('results_path')
-                key = f'{seed} {folder} {sorted(map(str, values.items()))}'
-                keys.add(key)
-                run = Run(cell, seed, program, experiment.name)
-                rows = committed[experiment.name].get((cell.row, cell.column), [])
-                if not run.row(rows + pool):
-                    missing.setdefault(key, run)
-    return len(keys), list(missing.values())
+    for experiment, cell in chosen:
+        committed = cell_rows(options.rows, experiment.name).get((cell.row, cell.column), [])
+        for seed in range(options.seeds or experiment.seeds):
+            run = Run(cell, seed, experiment.name)
+            if not run.row(committed + pool):
+                missing.setdefault(run.key, run)
+    return sorted(missing.values(), key=lambda run: run.seed)
+
+
+def _results(flags: dict) -> list:
+    """The rows that runs with these flags have written."""
+    return results_rows(flags.get('base_path', './data/'), flags.get('results_path', 'results/'))
 
 
 def _is_chosen(cell, patterns: list | None) -> bool:
@@ -221,9 +204,8 @@ def _is_chosen(cell, patterns: list | None) -> bool:
     return not patterns or any(fnmatch.filter(names, pattern.casefold()) for pattern in patterns)
 
 
-def sweep(argv: list, program: list) -> int:
-    """The exit code; `program`: the words that begin each run's command."""
-    options, extra = parse_args(argv)
+def main() -> int:
+    options, extra = parse_args(sys.argv[1:])
     gpus, threads = shares(options, extra)
     experiments = list(map(load, options.experiments))
     others = [
@@ -231,7 +213,7 @@ def sweep(argv: list, program: list) -> int:
         for experiment in experiments
         for text in experiment.commands
     ]
-    count, missing = expand(experiments, options, extra | {'num_threads': str(threads)}, program)
+    missing = missing_runs(experiments, options, extra | {'num_threads': str(threads)})
     refusals = {run.cell: line for run in missing if (line := arguments(run.cell)[1])}
     ready = [run for run in missing if run.cell not in refusals]
     if refusals and not ready:
@@ -244,8 +226,7 @@ def sweep(argv: list, program: list) -> int:
         for words in others:
             print(shlex.join(words))
         return int(bool(refusals))
-    if count:
-        print(f'{count} runs, {count - len(missing)} of them finished', flush=True)
+    print(f'{len(ready)} runs to make', flush=True)
     failed = _run_all(ready, gpus)
     codes = [subprocess.run(words, cwd=ROOT, check=False).returncode for words in others]
     return int(bool(refusals) or failed or any(codes))
@@ -287,17 +268,12 @@ def _run_all(runs: list, gpus: list) -> bool:
 
 def _report(run: Run, code: int, place: str, began: float) -> bool:
     """Say how a run ended; True if it has its row."""
-    row = None if code else run.row()
+    row = None if code else run.row(_results(run.cell.flags))
     if row:
         accuracy = float(row[run.cell.metric] or 'nan')
         took = span(time.monotonic() - began)
         print(f'{place} {run}: {accuracy:.2f} % in {took}', flush=True)
         return True
-    lines = run.log.read_text(errors='replace').split('\n')
-    last = next(filter(None, reversed(lines)), 'it said nothing')
+    last = run.log.read_text(errors='replace').rstrip().rpartition('\n')[2]
     print(f'{place} {run}: FAILED, exit code {code}, no row: {last}  ({run.log})', file=sys.stderr)
     return False
-
-
-def main() -> int:
-    return sweep(sys.argv[1:], [sys.executable, str(ROOT / 'main.py')])

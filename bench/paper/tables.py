@@ -47,6 +47,11 @@ def result(runs: dict, cell: Cell) -> str:
     return number(*seeds) if seeds else NOT_RUN
 
 
+def paper_result(cell: Cell) -> str:
+    """The text of a cell's value in the paper; '' where there is none."""
+    return number(*cell.paper) if cell.paper else ''
+
+
 def md_row(cells) -> str:
     """A line of a Markdown table."""
     return '| ' + ' | '.join(str(cell).replace('|', '\\|') for cell in cells) + ' |'
@@ -65,12 +70,7 @@ def markdown(experiment: Experiment, runs: dict, findings: list, origin: str, ch
     sections = [f'# {experiment.title}', experiment.about, origin]
     if experiment.cells:
         sections += _cells(experiment, runs)
-    if experiment.values:
-        rows = [
-            [name, value['is'], f'`--{value["flag"]}`', ', '.join(map(str, value['paper']))]
-            for name, value in experiment.values.items()
-        ]
-        sections.append(md_table(['', 'what it is', 'flag', 'values in the paper'], rows))
+    sections.append(experiment.table.strip())
     if findings:
         rows = [[f.says, f'**{f.verdict}**', f.evidence] for f in findings]
         heading = 'What the paper says of it' if experiment.source else 'Claims'
@@ -85,25 +85,21 @@ def markdown(experiment: Experiment, runs: dict, findings: list, origin: str, ch
 
 def _cells(experiment: Experiment, runs: dict) -> list:
     """The table of an experiment's cells, and a line on how to read it."""
+    labels = ['', ''] if experiment.source else ['']
     rows = []
-    labels = ['']
+    for row in experiment.rows:
+        cells = [experiment.cells[row, column] for column in experiment.columns]
+        ours = [result(runs, cell) for cell in cells]
+        if experiment.source:
+            rows += [[row, 'ours', *ours], ['', 'paper', *map(paper_result, cells)]]
+        else:
+            rows.append([row, *ours])
     note = 'Percent: mean ± deviation over seeds (number of seeds).'
     if experiment.source:
-        labels.append('')
         note += (
             ' The paper has a backbone of its own: compare the order of its numbers with ours, not '
             'their size.'
         )
-    for row in experiment.rows:
-        cells = [experiment.cell(row, column) for column in experiment.columns]
-        ours = [result(runs, cell) for cell in cells]
-        if experiment.source:
-            rows.append([row, 'ours', *ours])
-            rows.append(
-                ['', 'paper', *(number(*cell.paper) if cell.paper else '' for cell in cells)]
-            )
-        else:
-            rows.append([row, *ours])
     return [md_table([*labels, *experiment.columns], rows), note]
 
 
@@ -111,7 +107,9 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its
     own panel. Rows of one method have a colour each, and no zero."""
     compared = bool(experiment.source)
-    models = [experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows]
+    models = [
+        experiment.cells[row, experiment.columns[0]].flags['model'] for row in experiment.rows
+    ]
     one_method = len(set(models)) == 1
     handles = {}
     size = (8.6 if compared else 6, 3.8)
@@ -123,7 +121,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
             before = models[:place].count(model)
             colour, marker = style.nth(before) if one_method else style.of(model)
             line = ('-', '-.', ':')[before % 3]
-            cells = [experiment.cell(row, column) for column in experiment.columns]
+            cells = [experiment.cells[row, column] for column in experiment.columns]
             ours = [summary(runs, cell) for cell in cells]
             for axes, values in zip(panels, (ours, [cell.paper for cell in cells])):
                 points = [(x, *value[:2]) for x, value in enumerate(values) if value]

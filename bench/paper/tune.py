@@ -39,7 +39,7 @@ from scroll.ground.errors import InputError
 CONFIG = ROOT / 'models' / 'config'
 _PASSES = '5'  # over each task, of offline methods
 _VERSION = '2'  # of grids and trials: rows of others are not read
-_CONDITIONS = 'input_size', 'predictor', 'n_epochs', 'n_splits'  # that a rule names, where given
+_CONDITIONS = ('input_size', 'predictor', 'n_epochs', 'n_splits')  # that a rule names, where given
 _ORDERS = 100, 101, 102  # seeds of orders of classes; no table has these
 _BEYOND = 3  # trials beyond the edges of the grid, at most
 _FEWEST = 4  # samples of a batch: fewer make batch norms diverge
@@ -119,7 +119,6 @@ def accuracy_of(words: list) -> float:
 class Trial(NamedTuple):
     """A run of main.py on held-out samples. accuracy: percent. is_void: no better than guessing."""
 
-    number: int
     values: dict
     accuracy: float
     is_void: bool
@@ -142,9 +141,8 @@ class Tuning:
             self.passes['n_epochs'] = texts.get('n_epochs', _PASSES)
         self.space = space_of(model, self.passes.get('n_epochs') == '1', texts)
         self.conditions = {name: texts[name] for name in _CONDITIONS if name in texts}
-        self.flags = {
-            name: text for name, text in texts.items() if name not in (*self.space, *_CONDITIONS)
-        }
+        own = self.space.keys() | _CONDITIONS
+        self.flags = {name: text for name, text in texts.items() if name not in own}
         self.psi = ''
         if options.weights != 'none':
             self.psi = weights.load(options.weights, tensors=False).digest
@@ -194,7 +192,7 @@ class Tuning:
             raise InputError(f'--{name}: scripts/tune.py sets it itself; leave it out')
         return words | self.flags
 
-    def run(self, number: int, values: dict, tasks: int, order: int = _ORDERS[0]) -> Trial:
+    def run(self, values: dict, tasks: int, order: int = _ORDERS[0]) -> Trial:
         """A trial from its row, or a run whose row is then written."""
         words = self.words(values, tasks, order)
         shown = {name: value for name, value in words.items() if name not in _NOT_SHOWN}
@@ -205,10 +203,10 @@ class Tuning:
         }
         for row in self.rows:
             if identity.items() <= row.items():
-                return Trial(number, values, float(row['accuracy']), row['void'] == '1')
+                return Trial(values, float(row['accuracy']), row['void'] == '1')
         began = time.process_time()
         accuracy = accuracy_of(flag_words(**words))
-        trial = Trial(number, values, accuracy, self.is_void(accuracy, tasks))
+        trial = Trial(values, accuracy, self.is_void(accuracy, tasks))
         row = {
             **identity,
             'buffer_size': self.options.buffer_size,
@@ -218,11 +216,11 @@ class Tuning:
             'seconds': round(time.process_time() - began, 1),
         }
         append_row(self.path.parent, row, self.path.name)  # each trial as soon as it is known
-        self.rows.append({name: str(value) for name, value in row.items()})
+        self.rows = read_rows(self.path)
         tried = ', '.join(f'{name} {value}' for name, value in values.items())
-        final = f', order {order}' if tasks != self.options.tasks else ''
         void = ', void' if trial.is_void else ''
-        print(f'{self.model}, trial {number}{final}: {tried}: {accuracy:.2f} %{void}', flush=True)
+        place = f'{self.model}, {tasks} tasks, order {order}'
+        print(f'{place}: {tried}: {accuracy:.2f} %{void}', flush=True)
         return trial
 
     def is_void(self, accuracy: float, tasks: int) -> bool:
@@ -234,27 +232,25 @@ class Tuning:
 
     def search(self) -> tuple[list, int]:
         """(all trials, how many of the last are beyond an edge)."""
-        trials = []
-        further = 0
         options = self.options
-        planned = plan(self.model, 2 * options.trials, self.space)
-        while True:
-            ranked = _ranked(trials)
-            if planned and len(ranked) < options.trials:
-                values = planned.pop(0)
-            elif further < _BEYOND and (values := self.next_beyond(trials, ranked)):
-                further += 1
-            else:
-                return trials, further
-            trials.append(self.run(len(trials) + 1, values, options.tasks))
+        trials = []
+        for values in plan(self.model, 2 * options.trials, self.space):
+            if len(_ranked(trials)) < options.trials:
+                trials.append(self.run(values, options.tasks))
+        planned = len(trials)
+        while len(trials) < planned + _BEYOND and (values := self.next_beyond(trials)):
+            trials.append(self.run(values, options.tasks))
+        return trials, len(trials) - planned
 
-    def next_beyond(self, trials: list, ranked: list) -> dict | None:
+    def next_beyond(self, trials: list) -> dict | None:
         """The best trial's values with one beyond its edge that main.py takes, or None."""
-        best = ranked[0].values if ranked else {}
-        for name, value in beyond(self.space, best, [trial.values for trial in trials]).items():
+        best = next(iter(_ranked(trials)), None)
+        further = beyond(self.space, best.values, trials) if best else {}
+        for name, value in further.items():
+            values = best.values | {name: value}
             with contextlib.suppress(InputError):
-                cli.parse_args(flag_words(**self.words(best | {name: value}, self.options.tasks)))
-                return best | {name: value}
+                cli.parse_args(flag_words(**self.words(values, self.options.tasks)))
+                return values
         return None
 
     def tune(self) -> dict | None:
@@ -268,40 +264,29 @@ class Tuning:
             return None
         extra = f' ({further} beyond an edge of the grid)' if further else ''
         of_size = f', |M| = {options.buffer_size}' if _has_buffer(self.model) else ''
-        by = [
-            (
-                f'tuned with {len(ranked)} trials{extra} on held-out training samples of '
-                f'{options.tasks} tasks{of_size}: {ranked[0].accuracy:.1f} %'
-            ),
-            f'with the values of the first trial {trials[0].accuracy:.1f} %',
-        ]
+        by = (
+            f'tuned with {len(ranked)} trials{extra} on held-out training samples of '
+            f'{options.tasks} tasks{of_size}: {ranked[0].accuracy:.1f} %; with the values of the '
+            f'first trial {trials[0].accuracy:.1f} %'
+        )
         chosen = ranked[0]
         finalists = ranked[: options.finalists]
         if len(finalists) > 1:
             means = [
                 np.mean(
-                    [
-                        self.run(trial.number, trial.values, options.final_tasks, order).accuracy
-                        for order in _ORDERS
-                    ]
+                    [self.run(t.values, options.final_tasks, order).accuracy for order in _ORDERS]
                 )
-                for trial in finalists
+                for t in finalists
             ]
             chosen = finalists[np.argmax(means)]
-            by += [
-                (
-                    f'the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
-                    f'{len(_ORDERS)} orders of classes: {max(means):.1f} %'
-                ),
-                f'on {options.tasks} tasks it has {chosen.accuracy:.1f} %',
-            ]
-        edges = beyond(self.space, chosen.values, [trial.values for trial in trials])
+            by += (
+                f'; the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
+                f'{len(_ORDERS)} orders of classes: {max(means):.1f} %'
+            )
+        edges = beyond(self.space, chosen.values, trials)
         if edges:
-            at_edge = ', '.join(f'{name} {chosen.values[name]}' for name in edges)
-            by.append(f'at an edge of what was tried: {at_edge}')
-        if len(trials) > len(ranked):
-            by.append(f'void trials, drawn again: {len(trials) - len(ranked)}')
-        return {'when': self.condition(), 'set': chosen.values, 'by': '; '.join(by)}
+            by += f'; at an edge of what was tried: {", ".join(edges)}'
+        return {'when': self.condition(), 'set': chosen.values, 'by': by}
 
     def condition(self) -> dict:
         """Values of flags for which the rule holds."""

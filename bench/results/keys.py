@@ -37,13 +37,10 @@ def read_key(text: str) -> dict:
     """Inverse of `key_text`; InputError if the text is something else."""
     try:
         key = json.loads(text)
-        if all(
-            isinstance(value, str) for part in ('given', 'default') for value in key[part].values()
-        ):
-            return key
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    raise InputError(f'run_key {text[:80]!r}: not the key of a run')
+        key['given'] | key['default']
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f'run_key {text[:80]!r}: not the key of a run') from error
+    return key
 
 
 def as_text(key: dict) -> str:

@@ -7,9 +7,9 @@ import resource
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 import uuid
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -22,18 +22,6 @@ from utils import metrics
 from utils.loggers import settings
 
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
-_CUTS = {  # flag -> value with which all samples come, words on what does not
-    'validation': (0, 'held out'),
-    'schedule': (None, 'not in the stream'),
-    'start_from': (None, 'in earlier tasks'),
-    'stop_after': (None, 'in later tasks'),
-    'label_perc': (1, 'labels'),
-    'label_perc_by_class': (1, 'labels'),
-    'debug_mode': (False, 'after the first batches of a pass, and of a test'),
-    'shard': (None, 'in other shards'),
-    'drop_last': (False, 'in incomplete batches'),
-    'inference_only': (False, 'of them'),
-}
 
 
 class Record(Kept):
@@ -84,24 +72,20 @@ class Record(Kept):
         self.seconds['total'] = time.perf_counter() - self.began
 
 
-class Stopwatch:
-    """Adds the time spent in a `with` block to `seconds[stage]`; `lap` does so before its end."""
+@contextmanager
+def stopwatch(seconds: dict, stage: str):
+    """Add the time spent in the block to `seconds[stage]`; the function that it gives does so
+    before its end."""
+    began = time.perf_counter()
 
-    def __init__(self, seconds: dict, stage: str):
-        self.seconds = seconds
-        self.stage = stage
-
-    def __enter__(self):
-        self.began = time.perf_counter()
-        return self
-
-    def __exit__(self, *error):
-        self.lap()
-
-    def lap(self) -> None:
+    def lap():
+        nonlocal began
         now = time.perf_counter()
-        self.seconds[self.stage] += now - self.began
-        self.began = now
+        seconds[stage] += now - began
+        began = now
+
+    yield lap
+    lap()
 
 
 def finish(model, dataset, args, arguments: dict, record: Record, anytime, folders: dict) -> dict:
@@ -136,37 +120,8 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
         }
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
-    _print_summary(model, rows, record, paths, _coverage(dataset, arguments, record))
+    _print_summary(model, dataset, rows, record, paths)
     return next(iter(rows.values()))
-
-
-def _coverage(dataset, arguments: dict, record: Record) -> tuple[str, list]:
-    """(which tasks were run, '' for all; lines on training samples that were left out or came
-    again).
-    """
-    tasks = range(record.first, record.first + len(record.class_il))
-    of_tasks = ''
-    if tasks.start:
-        of_tasks = f', tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
-    elif tasks.stop < dataset.N_TASKS:
-        of_tasks = f', {tasks.stop} of {dataset.N_TASKS} tasks'
-    counts = dataset.left_out(tasks)
-    cuts = []
-    lines = []
-    for flag, (usual, words) in _CUTS.items():
-        value = arguments.get(flag, usual)
-        count = counts.get(flag)
-        if value not in (usual, None) and count != 0:
-            shown = value if isinstance(value, str) else f'{value:g}'
-            cuts.append(f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})')
-    schedule = getattr(dataset, 'schedule', None)
-    if cuts:
-        total = f'{len(dataset.images.train_labels):,} ' if schedule else ''
-        lines.append(f'this run left out, of {total}training samples: {", ".join(cuts)}')
-    if schedule and schedule.covers == 'repeats':
-        order = schedule.order
-        lines.append(f'samples came again: {len(order):,} draws of {len(np.unique(order)):,}')
-    return of_tasks, lines
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
@@ -220,30 +175,21 @@ def _machine(model, record: Record) -> dict:
     )
 
 
-def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tuple) -> None:
-    """One screen: accuracies, which part of the data came (`_coverage`), what the method says
-    (SCROLL: digests), where the files are."""
-    of_tasks, lines = coverage
-    print(f'\nSummary{of_tasks}')
+def _print_summary(model, dataset, rows: dict, record: Record, paths: dict) -> None:
+    """Print accuracies, what the method says (SCROLL: digests), and where the files are."""
+    tasks = range(record.first, record.first + len(record.class_il))
+    whole = len(tasks) == dataset.N_TASKS
+    of_tasks = f', tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
+    print(f'\nSummary{"" if whole else of_tasks}')
     for setting, row in rows.items():
         anytime = f', anytime {row["anytime_accuracy"]:.2f} %' if 'anytime_accuracy' in row else ''
         test = f', on the real test set {row["test_accuracy"]:.2f} %' if record.test else ''
-        _tell(
-            f'{setting}: final accuracy {row["final_accuracy"]:.2f} %, average incremental '
+        print(
+            f'  {setting}: final accuracy {row["final_accuracy"]:.2f} %, average incremental '
             f'{row["average_incremental_accuracy"]:.2f} %{test}{anytime}'
         )
-    if 'prequential_accuracy' in row:
-        _tell(
-            'prequential, each batch predicted before it is learned: '
-            f'{row["prequential_accuracy"]:.2f} %'
-        )
-    for line in [*lines, *model.summary()]:
-        _tell(line)
-    if 'decoded_by' in row:
-        _tell(
-            f'images decoded by {row["decoded_by"]}: with other versions, pixels and digests may '
-            'differ'
-        )
+    for line in model.summary():
+        print(f'  {line}')
     for name in _METRICS:
         if row[name] is not None:
             values = ' \t '.join(
@@ -251,23 +197,12 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tup
                 for setting, row in rows.items()
             )
             print(f'{name.replace("_", " ").title()}: {values}')
-    weights = row.get('loadcheck') or row['weights']
-    if weights == 'none':
-        weights = 'none (as the backbone begins)'
-    _tell(f'backbone: {row["backbone"]}, weights: {weights}')
-    _tell('seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
+    print(f'  backbone: {row["backbone"]}, weights: {row.get("loadcheck") or row["weights"]}')
+    seconds = ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items())
+    print(f'  seconds: {seconds}')
     for setting, path in paths.items():
         print(f'  row, {setting}: {path}')
     sys.stdout.flush()
-
-
-def _tell(line: str) -> None:
-    """Print a line in the columns that a screen has."""
-    print(
-        textwrap.fill(
-            line, 110, initial_indent='  ', subsequent_indent='    ', break_on_hyphens=False
-        )
-    )
 
 
 def versions() -> dict:

@@ -28,22 +28,6 @@ METHODS = {  # name -> name in pictures, colour, marker
     'joint': ('joint', '#555555', '+'),
 }
 SEQUENTIAL = 'Blues'  # of counts and shares: white is none
-_RC = {
-    'font.size': 9,
-    'axes.titlesize': 10,
-    'axes.spines.top': False,
-    'axes.spines.right': False,
-    'axes.grid': True,
-    'grid.alpha': 0.3,
-    'grid.linewidth': 0.6,
-    'axes.axisbelow': True,
-    'lines.markersize': 5,
-    'lines.linewidth': 1.4,
-    'legend.frameon': False,
-    'legend.fontsize': 8,
-    'svg.hashsalt': 'scroll',
-    'svg.fonttype': 'path',
-}
 
 
 def of(method: str) -> tuple:
@@ -72,7 +56,7 @@ def picture(path: Path, size: tuple, **options):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(fname=Path(__file__).with_suffix('.mplstyle')):
         figure = Figure(figsize=size, layout='constrained')
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(**options)

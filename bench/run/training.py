@@ -6,7 +6,7 @@ import dataclasses
 from argparse import Namespace
 from typing import NamedTuple
 
-from bench.results.report import Record, Stopwatch, finish
+from bench.results.report import Record, finish, stopwatch
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
@@ -119,9 +119,9 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
             passes = 0
             if task >= first and not run.stream.inference_only:
                 passes = _learn_task(run)
-            watch = Stopwatch(record.seconds, 'stream')
-            progress = Progress(f'End of task {task + 1}', quiet=run.output.non_verbose)
-            with checkpoints.step(Position(task, passes, begun=True)), watch, progress:
+            ending = Progress(f'End of task {task + 1}', quiet=run.output.non_verbose)
+            step = checkpoints.step(Position(task, passes, begun=True))
+            with step, stopwatch(record.seconds, 'stream'), ending:
                 run.model.meta_end_task(run.dataset)
         if task + 1 == first:
             saved_models.load_weights(run.model, run.dataset, run.args)
@@ -188,7 +188,7 @@ def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: 
     total = limit or (len(loader) if hasattr(loader, '__len__') else None)
     title = f'Task {at.task + 1} - Epoch {at.epoch + 1}'
     progress = Progress(title, total, batches, run.output.non_verbose)
-    with Stopwatch(record.seconds, 'stream') as watch:
+    with stopwatch(record.seconds, 'stream') as lap:
         if not batches:
             training_mode(model.net, training.bn)
             model.meta_begin_epoch(at.epoch, run.dataset)
@@ -208,7 +208,7 @@ def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: 
                 break
             if run.checkpoints.due():
                 losses.check()
-                watch.lap()
+                lap()
                 run.checkpoints.save(dataclasses.replace(at, batch=batches))
         if scheduler and training.scheduler_mode == 'epoch':
             scheduler.step()
@@ -240,7 +240,7 @@ def _evaluate_task(run: Run) -> None:
     model = run.model
     dataset = run.dataset
     record = run.record
-    with Stopwatch(record.seconds, 'evaluation'):
+    with stopwatch(record.seconds, 'evaluation'):
         accuracies = dataset.evaluate(model, dataset)
         record.class_il.append(accuracies[0])
         record.task_il.append(accuracies[1])
@@ -267,7 +267,7 @@ def _evaluate_for_real(run: Run) -> None:
     """Evaluate a run on held-out samples (`--validation`) on the real test set, too."""
     record = run.record
     dataset = run.dataset
-    with Stopwatch(record.seconds, 'evaluation'):
+    with stopwatch(record.seconds, 'evaluation'):
         real = dataset.without_validation()
         record.test = evaluate(run.model, real)
         record.real_sizes = [len(loader.dataset) for loader in real.test_loaders]

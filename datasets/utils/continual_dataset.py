@@ -172,10 +172,6 @@ class ContinualDataset:
         sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
         return sum(sizes[:task]), sum(sizes[: task + 1])
 
-    def left_out(self, tasks: range) -> dict:
-        """flag -> number of training samples it keeps from a run of these tasks, if known."""
-        return {}
-
     @classmethod
     def get_backbone(cls) -> str:
         return cls.BACKBONE

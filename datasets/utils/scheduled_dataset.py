@@ -220,21 +220,6 @@ class ScheduledDataset(ContinualDataset):
     def task_classes(self, task: int) -> np.ndarray:
         return self._task_classes[task]
 
-    def left_out(self, tasks: range) -> dict:
-        schedule = self.schedule
-        hidden = 0
-        for task in tasks:
-            labels = self.train_labels[schedule.task(task)[0]]
-            hidden += int(label_changes.unlabelled(self.args, labels, task).sum())
-        return {
-            'validation': len(self.images.train_labels) - schedule.samples,
-            'schedule': schedule.samples - len(np.unique(schedule.order)),
-            'start_from': schedule.tasks[tasks.start],
-            'stop_after': len(schedule.order) - schedule.tasks[tasks.stop],
-            'label_perc': hidden,
-            'label_perc_by_class': hidden,
-        }
-
     def get_data_loaders(self) -> tuple:
         task = self.begin_task()
         ids, ends = self.schedule.task(task)

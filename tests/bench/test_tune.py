@@ -12,7 +12,7 @@ from bench import flag_words
 from bench.cli.parsing import parse_args
 from bench.paper import tune
 from bench.paper.grids import SPACES, plan, space_of
-from core.configs import chosen_by, model_config
+from core.configs import chosen_by
 from core.plugins import ROOT
 from core.rows import read_rows
 from datasets.utils.readers import Images, digits
@@ -104,29 +104,32 @@ def test_rules_replace_older_ones_and_trials_are_made_once(
     ]
     content = {'by': 'the paper', 'default': {'lr': 0.4}, 'best': before}
     path.write_text('# Said by hand.\n' + yaml.safe_dump(content, sort_keys=False))
-    asked = trials(lambda args: 80.0 + args.buffer_size + args.batch_size)
+
+    def accuracy(args):
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return 80.0 + args.batch_size
+
+    asked = trials(accuracy)
     words = '--models er-ace --trials 2 --tasks 1 --finalists 1 --buffer_size 100 --num_threads 1'
-    said = call(words)
+    with pytest.raises(KeyboardInterrupt):
+        call(words)
+    call(words)
+    assert ', order ' not in call(words)
+    first, killed, again = map(vars, asked)
+    assert first != killed == again
     # two of ten classes
-    assert [args.buffer_size for args in asked] == [20, 20]
-    assert said.count(', trial 2: ') == 1
-    assert all(args.permute_classes and args.validation and args.stop_after == 1 for args in asked)
-    assert ', trial' not in call(words)
-    assert len(asked) == 2
+    assert all(args.buffer_size == 20 and args.stop_after == 1 for args in asked)
+    assert all(args.permute_classes and args.validation for args in asked)
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
     known = {'model': 'er-ace', 'model_config': 'best', **other, 'weights': tiny_weights}
-
-    def values(run) -> dict:
-        sources = model_config('best', run)
-        return {flag: value for source in sources for flag, value in source.values.items()}
-
-    assert values(known) == {name: getattr(asked[0], name) for name in SPACES['er-ace']}
     assert 'tuned with 2 trials' in chosen_by(known)
     assert '|M| = 100' in chosen_by(known)
     assert chosen_by({**known, 'weights': 'none'}) == 'the paper'
-    assert values({**known, 'weights': 'other'}) == {'lr': 0.3}
+    first, new, last = rules_of(tmp_path, 'er_ace')  # the more special, the later
+    assert new['set'] == {name: getattr(asked[0], name) for name in SPACES['er-ace']}
+    assert [first, last] == before
     assert path.read_text().startswith('# Said by hand.\nby: the paper\n')
-    assert chosen_by({**known, 'model_config': 'base'}) == ''
 
 
 def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
@@ -157,29 +160,21 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
 def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner_is_decided_there(
     call, trials, tmp_path, monkeypatch
 ):
-    found = {
-        (10, 1): (80.0, 20.0),
-        (10, 2): (70.0, 60.0),
-        (32, 1): (60.0, 99.0),
-        (32, 2): (50.0, 99.0),
-    }
+    found = {(10, 1): (80, 20), (10, 2): (70, 60), (32, 1): (60, 99), (32, 2): (50, 99)}
 
     def accuracy(args):
         two, five = found[args.batch_size, args.batch_iterations]
         return two if args.stop_after == 2 else five + args.seed % 3
 
     asked = trials(accuracy)
-    monkeypatch.setitem(
-        SPACES, 'er-ace', {'lr': (0.1,), 'batch_size': (32, 10), 'batch_iterations': (1, 2)}
-    )
+    space = {'lr': (0.1,), 'batch_size': (32, 10), 'batch_iterations': (1, 2)}
+    monkeypatch.setitem(SPACES, 'er-ace', space)
     words = '--models er-ace --trials 4 --buffer_size 50'
     call(words)
     assert [(args.stop_after, args.buffer_size) for args in asked] == 4 * [(2, 20)] + 6 * [(5, 50)]
-    orders = [args.seed for args in asked[4:] if args.batch_iterations == 2]
-    assert len(set(orders)) == 3
-    assert orders == [args.seed for args in asked[4:] if args.batch_iterations == 1]
-    assert all(args.permute_classes for args in asked)
-    assert {args.seed for args in asked[:4]} == {orders[0]}
+    finals = [(args.batch_iterations, args.seed) for args in asked[4:]]
+    assert finals == [(number, seed) for number in (1, 2) for seed in (100, 101, 102)]
+    assert {args.seed for args in asked[:4]} == {100}
     (rule,) = rules_of(tmp_path, 'er_ace')
     assert rule['set']['batch_iterations'] == 2
     for said in (
@@ -187,7 +182,6 @@ def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner
         '|M| = 50: 80.0 %',
         'first trial 60.0 %',
         '2 finalists on 5 tasks in 3 orders of classes: 61.0 %',
-        '2 tasks it has 70.0 %',
     ):
         assert said in rule['by']
     call(words)
@@ -206,7 +200,6 @@ def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, t
     (rule,) = rules_of(tmp_path, 'er_ace')
     assert 'tuned with 4 trials' in rule['by']
     assert '61.0 %' in rule['by']
-    assert f'drawn again: {len(rows) - 4}' in rule['by']
     path.write_text(path.read_text().replace('space', 'before'))  # rows of other rules
     again = trials(lambda args: 24.0)
     said = call(words)
@@ -243,7 +236,7 @@ def test_an_edge_of_the_grid_is_followed_as_far_as_main_py_goes_and_named(
     (rule,) = rules_of(tmp_path, model)
     assert rule['set'][name] == min(tried, key=far)
     assert f'({len(asked) - 8} beyond' in rule['by']
-    assert (f'at an edge of what was tried: {name} {rule["set"][name]}' in rule['by']) == at_edge
+    assert (f'at an edge of what was tried: {name}' in rule['by']) == at_edge
 
 
 @pytest.mark.parametrize(
@@ -257,22 +250,6 @@ def test_values_for_an_unusual_number_of_tasks_are_for_this_number_alone(
     (rule,) = rules_of(tmp_path, model.replace('-', '_'))
     assert rule['when'].get('n_splits') == condition
     assert asked[0].n_splits == splits
-
-
-def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, trials):
-    def accuracy(args):
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        return 50.0
-
-    asked = trials(accuracy)
-    words = '--models er-ace --trials 3 --finalists 1'
-    with pytest.raises(KeyboardInterrupt):
-        call(words)
-    call(words)
-    first, killed, again, last = map(vars, asked)
-    assert killed == again
-    assert first not in (again, last)
 
 
 @pytest.mark.parametrize('model, name', [('er-ace', 'batch_size'), ('gdumb', 'fitting_batch_size')])
@@ -308,10 +285,6 @@ def test_a_plan_begins_with_the_first_values_and_has_each_rate_that_suits_the_no
             assert all(values.get('minlr', 0) < values[rate] for values in planned)
     assert space_of('er', True).keys() == SPACES['er-ace'].keys()
     assert space_of('gdumb', True) == SPACES['gdumb']
-    for values in plan('gdumb', 8, SPACES['gdumb']):
-        assert (values['optim_mom'], values['optim_wd']) == (0, 0)
-    # f*, not f_T
-    assert all(values['adapt_select'] == 'none' for values in plan('scroll', 8, SPACES['scroll']))
     assert 'ridge_lambda' not in space_of('scroll', fixed={'predictor': 'ncc'})
 
 

@@ -142,59 +142,20 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
 
 
 @pytest.mark.parametrize(
-    'flags, header, left_out',
+    'flags, header, learned',
     [
-        ('', '', ()),
-        ('--schedule split:5,order=random,batch=7', '', ()),
-        ('--schedule imbalanced:5', '', ['not in the stream (--schedule imbalanced:5)']),
-        ('--stop_after 2', ', 2 of 5 tasks', ['in later tasks (--stop_after 2)']),
-        ('--start_from 3', ', tasks 4 to 5 of 5', ['in earlier tasks (--start_from 3)']),
-        (
-            '--validation 10 --label_perc .5 --n_splits 2',
-            '',
-            ['held out (--validation 10)', 'labels (--label_perc 0.5)'],
-        ),
-        (
-            '--schedule gaussian --label_perc_by_class .25',
-            '',
-            ['labels (--label_perc_by_class 0.25)'],
-        ),
+        ('', '', '1,442'),
+        ('--schedule split:5,order=random,batch=7', '', '1,442'),
+        ('--schedule gaussian-resample,batches=20,batch=10', '', '200'),
+        ('--start_from 3', ', tasks 4 to 5 of 5', r'\d+'),
+        ('--debug_mode 1 --shard 1/2 --batch_size 8', '', r'1?\d\d'),
     ],
 )
-def test_the_summary_claims_what_holds_of_the_samples_that_came(
-    ready, capsys, flags, header, left_out
-):
-    """Samples that were learned and those that were left out are all, each cause with its
-    number.
-    """
+def test_the_summary_counts_the_samples_that_came(ready, capsys, flags, header, learned):
     train(*ready('--adaptation none', flags))
     out = ' '.join(capsys.readouterr().out.split())
-    learned = re.search(
-        r'statistics and f_T are the same in any order of these ([\d,]+) samples, on ', out
-    )[1]
-    counts = [re.search(rf'([\d,]+) {re.escape(words)}', out)[1] for words in left_out]
-    assert sum(int(count.replace(',', '')) for count in [learned, *counts]) == 1442
+    assert re.search(f'the same in any order of these {learned} samples, on ', out)
     assert f'Summary{header} ' in out
-    assert ('this run left out, of 1,442 training samples: ' in out) == bool(left_out)
-    assert 'came again' not in out
-
-
-def test_the_summary_counts_repeated_draws_and_says_where_samples_are_not_counted(ready, capsys):
-    spec = 'gaussian-resample,batches=20,batch=10'
-    model, dataset, args = ready('--adaptation', 'none', '--schedule', spec)
-    train(model, dataset, args)
-    out = ' '.join(capsys.readouterr().out.split())
-    came = len(set(dataset.schedule.order.tolist()))
-    assert 'in any order of these 200 samples' in out
-    assert f'samples came again: 200 draws of {came}' in out
-    assert f'{1442 - came:,} not in the stream (--schedule {spec})' in out
-    flags = '--head auto --lift none --adaptation none --debug_mode 1 --shard 1/2 --batch_size 8'
-    train(*ready(flags))
-    out = ' '.join(capsys.readouterr().out.split())
-    learned = int(re.search(r'any order of these (\d+) samples \(f_T: with this buffer\)', out)[1])
-    assert learned < 5 * 5 * 8  # five tasks, five batches of 8, and half of these
-    assert 'all after the first batches' in out
-    assert 'all in other shards (--shard 1/2)' in out
 
 
 def pass_over(model, dataset, raw=True) -> None:
