@@ -102,13 +102,6 @@ def check_dense(X) -> None:
         raise InputError('X has dates or times: expected numbers')
 
 
-def rows_of(X) -> np.ndarray:
-    """Return X, which has no names of columns, as an array; a column of lists or arrays of equal
-    length (pandas, pyarrow, polars) as rows."""
-    X = np.asarray(widened(X))
-    return np.array(X.tolist()) if X.dtype == object and X.ndim == 1 else X
-
-
 def warn_of_half(X) -> None:
     """UserWarning where samples that must be among those learned have half precision, or less."""
     kinds = ' '.join(map(str, np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))))
@@ -145,7 +138,9 @@ def numbers_of(X, learned: tuple | None = None) -> np.ndarray:
     elif names and learned and names != learned:
         order = places(names, learned)
     try:
-        X = np.asarray(X)[:, order] if columns else rows_of(X)
+        X = np.asarray(X)[:, order] if columns else np.asarray(widened(X))
+        if X.dtype == object and X.ndim == 1:  # a column of lists: rows
+            X = np.array(X.tolist())
         if X.dtype == bool:
             raise TypeError('True and False: X.astype(float) has numbers')
         if X.dtype.kind in 'SUT' or (

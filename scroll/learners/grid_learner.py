@@ -246,15 +246,15 @@ class GridLearner(Scroll):
         scales = [scale / spread for scale in _SCALES]
         return fit_scale(logits, columns, scales, weights, 1 / (len(columns) + 1))
 
-    def _embed(self, X, keep: bool = True, learned: bool = False) -> Embedded:
+    def _embed(self, X, keep: bool = True) -> Embedded:
         if self.grid is None:
-            return super()._embed(X, keep, learned)
+            return super()._embed(X, keep)
         features = self.grid.on_it(np.asarray(X))
         return Embedded(features, features, sample_keys(features))
 
-    def _on_grid(self, X, learned: bool = False) -> np.ndarray:
+    def _on_grid(self, X) -> np.ndarray:
         if self.grid is None:
-            return super()._on_grid(X, learned)
+            return super()._on_grid(X)
         return self.grid.within(np.asarray(X))
 
     def _check_features(self, features: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bench.certify.command import data_digest
 from scroll import Scroll
 from scroll.ground import archive
-from tests.scroll.conftest import make_stream, refused
+from tests.scroll.conftest import refused
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 5))
@@ -52,20 +52,6 @@ def test_a_learner_of_features(tmp_path, kind, labels):
     assert known(one.partial_fit(swapped(x[:5]), labels[:5]), tmp_path / 'one.npz') == known(
         two.partial_fit(x[:5], swapped(labels[:5])), tmp_path / 'two.npz'
     )
-
-
-@pytest.mark.parametrize('strategy', ['herding', 'random'])
-def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
-    """A buffer that has both orders. Features are kept, and written, as int32."""
-    stream = make_stream(NUMBERS)
-    states = []
-    for other in (np.asarray, swapped):
-        learner = Scroll(buffer_size=9, strategy=strategy, keep_keys=True)
-        for at, order in ((slice(0, 30), np.asarray), (slice(30, 60), other)):
-            features = order(stream.features[at].astype('i8'))
-            learner.learn(features, features, order(stream.keys[at]), order(stream.labels[at]))
-        states.append(known(learner, tmp_path / 'state.npz'))
-    assert states[0] == states[1]
 
 
 def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):

@@ -1,7 +1,6 @@
 """`python -m scroll` and hostile inputs: pipes, devices, deep JSON, readers that go, more than
 memory holds. One line each, and an end."""
 
-import copy
 import os
 import signal
 import subprocess
@@ -191,21 +190,6 @@ def gigabyte(monkeypatch):
 def test_sums_that_memory_cannot_hold_are_refused_before_they_are_made(gigabyte, message, make):
     with refused(message):
         make()
-
-
-def test_a_file_of_too_many_features_is_refused_by_its_name(command, gigabyte):
-    np.savez('x.npz', X=np.ones((2, 20_000), np.float32), y=[0, 1])
-    code, _, err = command('learn', 'x.npz', '-o', 'o')
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert 'x.npz' in err
-    assert '3.0 GiB' in err
-
-
-def test_sums_that_memory_holds_already_are_copied(gigabyte, monkeypatch):
-    s = Statistics(6000)
-    monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 20)
-    for same in (copy.copy(s), copy.deepcopy(s), Statistics.from_arrays(s.state_dict())):
-        assert same.dim == 6000
 
 
 def test_a_file_that_memory_cannot_hold_is_refused_before_it_is_read(command, monkeypatch):

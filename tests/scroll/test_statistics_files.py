@@ -110,11 +110,8 @@ def test_what_is_shown(shares, command):
 @pytest.mark.parametrize(
     'words',
     [
-        'join a.npz',
         'remove all.npz --minus a.npz --samples b.npz -o x',
         'merge a.npz s.npz -o x',
-        'unlearn s.npz',
-        'unlearn s.npz --samples old.npz',
         'unlearn s.npz --samples s.npz -o x',
         'unlearn s.npz --classes 0 -o x',
     ],
