@@ -63,10 +63,10 @@ def check_names(given, learned, what: str) -> None:
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
-    """Return the place of each learned name among the given ones, int64 (d,); InputError: names are
-    missing, unknown or given twice.
+    """Return the place of each learned name among the given ones, each of its own, int64 (d,);
+    InputError: names are missing or unknown.
     """
-    if len(set(given)) < len(given) or set(given) != set(learned):
+    if set(given) != set(learned):
         raise InputError(f'X has other columns than those learned: {_difference(given, learned)}')
     place = {name: i for i, name in enumerate(given)}
     return np.array([place[name] for name in learned])
@@ -76,7 +76,6 @@ def _difference(given: tuple, learned: tuple) -> str:
     parts = {
         'missing': [name for name in learned if name not in given],
         'unknown': [name for name in given if name not in learned],
-        'twice': [name for name in given if given.count(name) > 1][:1],
     }
     return (
         '; '.join(f'{what} {_few(names)}' for what, names in parts.items() if names)

@@ -2,12 +2,9 @@
 them.
 """
 
-import types
-
 import numpy as np
 import pytest
 
-from bench.certify.command import data_digest
 from scroll import Scroll
 from scroll.ground import archive
 from tests.scroll.conftest import refused
@@ -68,19 +65,3 @@ def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     with refused('scroll-test-1'):
         archive.read(tmp_path / 'two', 'scroll-other-1')
-
-
-def test_the_data_of_a_certificate():
-    images = RANDOM.integers(0, 255, (6, 2, 2, 1), np.uint8)
-    labels = np.arange(6)
-
-    def data(order):
-        return types.SimpleNamespace(
-            images=types.SimpleNamespace(train=images),
-            train_ids=np.arange(4),
-            train_labels=order(labels[:4]),
-            test_images=images[4:],
-            test_labels=order(labels[4:]),
-        )
-
-    assert data_digest(data(lambda a: a)) == data_digest(data(swapped))
