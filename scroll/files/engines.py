@@ -117,14 +117,14 @@ class Counter:
         learner = Scroll(embedder_of(self.embedder), **self.params)
         with _local_copy(source) as path:
             (file,) = open_for(learner, [path], self.columns, self.names)
-            learner.set_state(learner.empty_state(file.dim))  # there may be nothing to learn
+            # there may be nothing to learn
+            learner.set_state(learner.empty_state(file.dim, file.names))
             learn_file(learner, file, self.split, self.size)
         statistics = learner.statistics_
         boolean = learner.classes_.dtype == bool
         parts = one_part(statistics)
-        return Count(
-            State(None, learner.psi(), statistics, parts=parts, boolean=boolean), (source,)
-        )
+        state = State(None, learner.psi(), statistics, parts=parts, boolean=boolean)
+        return Count(state, (source,))
 
 
 def names_in(source: str, columns: dict | None = None) -> tuple | None:

@@ -215,8 +215,9 @@ def test_parquet_columns_go_by_their_names(command, refusal):
         ['b.parquet', 'a.parquet'],
         ['--from', '[ab].parquet'],
     ):
-        code, out, _ = command('learn', *words, '--columns', 'X=f*', '-o', 's.npz')
+        code, out, err = command('learn', *words, '--columns', 'X=f*', '-o', 's.npz')
         assert (code, out) == (0, f'{digest}\n')
+        assert 'has no names' not in err
     before = Path('s.npz').read_bytes()
     for words in (
         'add s.npz c.parquet -o s.npz',
