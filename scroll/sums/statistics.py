@@ -352,7 +352,10 @@ class Statistics:
         """Read statistics, psi and parts from a file that `save` wrote."""
         facts, arrays = archive.read(path, _FILE)
         with archive.read_errors(path):
-            return cls.from_content(facts, arrays)
+            statistics, psi, parts = cls.from_content(facts, arrays)
+            if list(parts.values()) == [1] and statistics.digest() not in parts:
+                raise InputError('the statistics are not those of their parts')
+            return statistics, psi, parts
 
     @classmethod
     def from_content(cls, facts: dict, arrays: dict) -> tuple['Statistics', str, dict[str, int]]:
