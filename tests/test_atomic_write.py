@@ -132,7 +132,7 @@ def test_a_lock_is_that_of_the_file_that_is_there_now(tmp_path):
         children.append(os.fork())
         if not children[-1]:
             for _ in range(20):
-                with locked(path), locked(path):
+                with locked(path):
                     number = int(path.read_bytes())
                     with atomic_write(path) as file:
                         file.write(b'%d' % (number + 1))

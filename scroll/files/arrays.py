@@ -3,15 +3,14 @@
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from math import prod
+from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 
 from scroll.ground.archive import arrays_of, open_file
 from scroll.ground.errors import InputError
-from scroll.ground.grid import native, widened
+from scroll.ground.grid import widened
 from scroll.ground.labels import INTEGERS
 from scroll.ground.labels import kind_of as label_kind
 
@@ -22,7 +21,7 @@ NAMES = {
     'id': ('id',),
     'split': ('split',),
 }
-MAX_WIDTH = 1 << 16  # features of a sample, and bytes of a label
+MAX_WIDTH = 1 << 16  # features of a sample are fewer
 BLOCK_BYTES = 1 << 27  # of the samples that are in memory at once, as float64
 _KINDS = {'npz': b'PK\x03\x04', 'npy': b'\x93NUMPY', 'parquet': b'PAR1'}
 _HEADERS = {
@@ -61,30 +60,17 @@ def match_columns(names: list, columns: dict) -> dict:
 
 def check_shape(name: str, shape: tuple, dtype: np.dtype, rows: int) -> None:
     """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,)."""
-    if dtype.hasobject or dtype.itemsize > MAX_WIDTH:
-        raise InputError(
-            f'{name} holds Python objects, as a pickle, which is not opened, or values of more '
-            f'than {MAX_WIDTH} bytes: expected numbers or text'
-        )
     if name == 'X' and (len(shape) != 2 or not 0 < shape[1] < MAX_WIDTH or dtype.kind not in 'fiu'):
-        bfloat16 = dtype.str[1:] == 'V2'
-        hint = '; bfloat16 has no name in numpy: save it as float32' if bfloat16 else ''
         raise InputError(
             f'X has shape {shape} and dtype {dtype}: expected numbers (N, d), d from 1 to '
-            f'{MAX_WIDTH - 1}{hint}'
+            f'{MAX_WIDTH - 1}'
         )
     if name != 'X' and shape != (rows,):
         raise InputError(f'{name} has shape {shape}: expected ({rows},), one a sample of X')
 
 
-def _header(member) -> tuple[tuple, bool, np.dtype]:
-    """Read shape, order (True: by columns) and dtype of an npy file."""
-    return _HEADERS[np.lib.format.read_magic(member)](member)
-
-
 class Arrays:
-    """Arrays of an npz file, read as they are asked for: a small archive may hold more than memory
-    does.
+    """Arrays of an npz file, read when blocks of them are asked for.
 
     Attributes:
         names: names of its arrays.
@@ -107,7 +93,9 @@ class Arrays:
             if 'X' in self._columns:
                 for name, column in self._columns.items():
                     with archive.open(f'{column}.npy') as member:
-                        forms[name] = _header(member)[::2]
+                        read_header = _HEADERS[np.lib.format.read_magic(member)]
+                        shape, _, dtype = read_header(member)
+                        forms[name] = shape, dtype
         self._check(forms)
 
     def _check(self, forms: dict) -> None:
@@ -124,33 +112,14 @@ class Arrays:
 
     def blocks(self, size: int) -> Iterator[dict]:
         """Yield dicts of columns, of up to `size` rows."""
-        with open_file(self._path) as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
-            members = []
-            readers = {}
-            for name, column in self._columns.items():
-                member = opened.enter_context(archive.open(f'{column}.npy'))
-                members.append(member)
-                readers[name] = self._reader(column, member)
-            for start in range(0, self.rows, size):
-                count = min(size, self.rows - start)
-                yield {name: read(start, count) for name, read in readers.items()}
-            for member in members:
-                member.read(1)  # past its end, where its checksum is compared
+        arrays = self._load()
+        for start in range(0, self.rows, size):
+            part = slice(start, start + size)
+            yield {name: np.array(array[part]) for name, array in arrays.items()}
 
-    def _reader(self, column: str, member) -> Callable:
-        """Return `read(start, count)` of an array, to call in order; an array stored by columns is
-        read whole."""
-        shape, by_column, dtype = _header(member)
-        if by_column:
-            array = arrays_of(self._path, [column])[column]
-            return lambda start, count: array[start : start + count]
-        size = dtype.itemsize * prod(shape[1:])
-
-        def read(start: int, count: int) -> np.ndarray:
-            values = native(np.frombuffer(member.read(size * count), dtype))
-            return values.reshape(count, *shape[1:])
-
-        return read
+    def _load(self) -> dict[str, np.ndarray]:
+        arrays = arrays_of(self._path, self._columns.values())
+        return {name: arrays[column] for name, column in self._columns.items()}
 
 
 class Mapped(Arrays):
@@ -165,10 +134,8 @@ class Mapped(Arrays):
         self._arrays = {name: _array(arrays[column]) for name, column in columns.items()}
         self._check({name: (array.shape, array.dtype) for name, array in self._arrays.items()})
 
-    def blocks(self, size: int) -> Iterator[dict]:
-        for start in range(0, self.rows, size):
-            part = slice(start, start + size)
-            yield {name: np.array(array[part]) for name, array in self._arrays.items()}
+    def _load(self) -> dict[str, np.ndarray]:
+        return self._arrays
 
 
 def _array(values) -> np.ndarray:

@@ -117,14 +117,11 @@ class Counter:
         learner = Scroll(embedder_of(self.embedder), **self.params)
         with _local_copy(source) as path:
             (file,) = open_for(learner, [path], self.columns, self.names)
+            # there may be nothing to learn
+            learner.set_state(learner.empty_state(file.dim, file.names))
             learn_file(learner, file, self.split, self.size)
-        if hasattr(learner, 'statistics_'):
-            statistics = learner.statistics_
-            boolean = learner.classes_.dtype.kind == 'b'
-        else:
-            embedder = learner.embedder
-            statistics = learner.new_statistics(file.dim if embedder is None else embedder.dim)
-            boolean = True
+        statistics = learner.statistics_
+        boolean = learner.classes_.dtype == bool
         parts = one_part(statistics)
         state = State(None, learner.psi(), statistics, parts=parts, boolean=boolean)
         return Count(state, (source,))

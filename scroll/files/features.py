@@ -85,13 +85,6 @@ class FeatureFile:
                     f'{", ".join(source.names) or "nothing"}; {hint}'
                 )
 
-    def put_in_order(self, names: tuple | None) -> None:
-        """Read the columns of X in the order of these names; InputError if it has others."""
-        if names is not None and self.names is not None:
-            with prefixed(self.path):
-                places(self.names, names)
-            self.names = names
-
     def named(self, X: np.ndarray):
         """Return rows of this file, with the names of their columns where they have some."""
         return X if self.names is None else Columns(X, self.names)
@@ -155,7 +148,10 @@ def open_files(
         by_path = sorted(files, key=lambda file: file.path)
         names = next((file.names for file in by_path if file.names), None)
     for file in files:
-        file.put_in_order(names)
+        if names is not None and file.names is not None:
+            with prefixed(file.path):
+                places(file.names, names)
+            file.names = names
         if file.dim != first.dim:
             raise InputError(
                 f'{file.path}: X has {file.dim} features: {first.path} has {first.dim}'

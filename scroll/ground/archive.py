@@ -11,8 +11,6 @@ import re
 import shutil
 import stat
 import tempfile
-import threading
-import weakref
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,6 @@ import numpy as np
 from scroll.ground.arguments import available_memory, check_memory
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian, native
-
-_held = threading.local()
 
 
 @contextlib.contextmanager
@@ -136,15 +132,12 @@ def write_errors(path, flag: str = ''):
 
 def locked(path, on_wait=None):
     """Hold `path`, if it is there, from before it is read until it is replaced: `with locked(path):
-    ...`. Of several processes and threads that do, one works at a time; within the block the thread
-    may hold it again.
+    ...`. Of several processes and threads that do, one works at a time.
     `on_wait` is called before a wait."""
-    target = os.path.realpath(path)
-    held = _files().get(target)
-    if (held is None or held.closed) and os.path.isfile(target):
+    if os.path.isfile(path):
         with contextlib.suppress(OSError):
             # for NFS
-            return take_lock(target, 'r+b' if os.access(target, os.W_OK) else 'rb', on_wait)
+            return take_lock(path, 'r+b' if os.access(path, os.W_OK) else 'rb', on_wait)
     return contextlib.nullcontext()
 
 
@@ -173,17 +166,11 @@ def take_lock(path, mode: str = 'ab', on_wait=None, wait: bool = True):
                     fcntl.flock(file, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):  # else it was replaced meanwhile
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    _files()[os.path.realpath(path)] = file
                     return file
             file.close()
         except BaseException:
             file.close()
             raise
-
-
-def _files() -> weakref.WeakValueDictionary:
-    """Target -> the file by which this thread has its lock, while it is open."""
-    return vars(_held).setdefault('files', weakref.WeakValueDictionary())
 
 
 def open_file(path):

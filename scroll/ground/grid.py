@@ -82,9 +82,9 @@ def intake(features) -> np.ndarray:
         out = features.astype(np.float32)
     if features.dtype.kind == 'f':
         small = np.abs(features) < 2.0**-126
-        nearly = small & (np.abs(features) >= 2.0**-126 - 2.0**-150)  # rounded up
-        out[small] = 0
-        out[nearly] = np.copysign(2.0**-126, features[nearly])
+        exact = features[small].astype(np.float64)  # which has no denormals here
+        rounded_up = np.abs(exact) >= 2.0**-126 - 2.0**-150
+        out[small] = np.where(rounded_up, np.copysign(2.0**-126, exact), 0)
     beyond = ~np.isfinite(out)
     if beyond.any() and np.isfinite(features[beyond]).any():
         row = np.argwhere(beyond & np.isfinite(features))[0][0]

@@ -26,10 +26,9 @@ def check_labels(labels, count: int | None = None) -> np.ndarray:
     try:
         labels = widened(labels)
         array = np.asarray(labels)
-        kind = array.dtype.kind
-        changed = kind == 'U' or (kind == 'f' and np.abs(array).max(initial=0) >= 1 << 53)
-        if kind in 'OT' or (changed and not isinstance(labels, np.ndarray)):
-            array = np.asarray(labels, object)  # of a list numpy makes text, or float64, throughout
+        # of a list numpy makes text, or float64, throughout
+        if array.dtype.kind in ('OT' if isinstance(labels, np.ndarray) else 'OTUf'):
+            array = np.asarray(labels, object)
     except Exception as error:  # torch, polars and DuckDB each have their own
         raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
     if array.ndim != 1 or count not in (None, len(array)):
@@ -38,8 +37,7 @@ def check_labels(labels, count: int | None = None) -> np.ndarray:
             'label a sample'
         )
     if array.dtype.kind == 'U':
-        texts = array.tolist()
-        return array.copy() if ''.join(texts).isascii() else label_array(list(map(normal, texts)))
+        return label_array(list(map(normal, array.tolist())))
     if array.dtype.kind == 'O':
         return _of_objects(array.tolist())
     if array.dtype.kind not in 'biuf':

@@ -1,6 +1,5 @@
 """Data frames and arrays as features: names of columns, and numbers in the order learned."""
 
-import re
 import warnings
 from numbers import Integral
 from typing import NamedTuple
@@ -64,10 +63,10 @@ def check_names(given, learned, what: str) -> None:
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
-    """Return the place of each learned name among the given ones, int64 (d,); InputError: names are
-    missing, unknown or given twice.
+    """Return the place of each learned name among the given ones, each of its own, int64 (d,);
+    InputError: names are missing or unknown.
     """
-    if len(set(given)) < len(given) or set(given) != set(learned):
+    if set(given) != set(learned):
         raise InputError(f'X has other columns than those learned: {_difference(given, learned)}')
     place = {name: i for i, name in enumerate(given)}
     return np.array([place[name] for name in learned])
@@ -77,7 +76,6 @@ def _difference(given: tuple, learned: tuple) -> str:
     parts = {
         'missing': [name for name in learned if name not in given],
         'unknown': [name for name in given if name not in learned],
-        'twice': [name for name in given if given.count(name) > 1][:1],
     }
     return (
         '; '.join(f'{what} {_few(names)}' for what, names in parts.items() if names)
@@ -100,24 +98,6 @@ def check_dense(X) -> None:
     kinds = np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))
     if any(getattr(kind, 'kind', None) in ('m', 'M') for kind in kinds):
         raise InputError('X has dates or times: expected numbers')
-
-
-def rows_of(X) -> np.ndarray:
-    """Return X, which has no names of columns, as an array; a column of lists or arrays of equal
-    length (pandas, pyarrow, polars) as rows."""
-    X = np.asarray(widened(X))
-    return np.array(X.tolist()) if X.dtype == object and X.ndim == 1 else X
-
-
-def warn_of_half(X) -> None:
-    """UserWarning where samples that must be among those learned have half precision, or less."""
-    kinds = ' '.join(map(str, np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))))
-    if half := re.search(r'b?float(8|16)\w*', kinds, re.IGNORECASE):
-        warnings.warn(
-            f'X has dtype {half[0]}: these are samples that were learned only if they were learned '
-            'in that precision',
-            stacklevel=4,
-        )
 
 
 def numbers_of(X, learned: tuple | None = None) -> np.ndarray:
@@ -145,7 +125,9 @@ def numbers_of(X, learned: tuple | None = None) -> np.ndarray:
     elif names and learned and names != learned:
         order = places(names, learned)
     try:
-        X = np.asarray(X)[:, order] if columns else rows_of(X)
+        X = np.asarray(X)[:, order] if columns else np.asarray(widened(X))
+        if X.dtype == object and X.ndim == 1:  # a column of lists: rows
+            X = np.array(X.tolist())
         if X.dtype == bool:
             raise TypeError('True and False: X.astype(float) has numbers')
         if X.dtype.kind in 'SUT' or (

@@ -12,7 +12,6 @@ from scipy.optimize import minimize_scalar
 
 _LOG2 = 0.6931471805599453
 _MAX = 700.0  # beyond, exponentials leave float64's normal numbers
-_NUMBERS = 1 << 16  # logits in a block, in the processor's cache
 
 
 def fit_scale(
@@ -49,17 +48,13 @@ def cross_entropies(
 ) -> np.ndarray:
     """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. Arguments
     as `fit_scale`."""
-    out = np.empty(len(logits))
-    rows = max(_NUMBERS // logits.shape[1], 1)
-    for start in range(0, len(logits), rows):
-        z = np.asarray(logits[start : start + rows], np.float64)
-        z = scale * (z - z.max(axis=1, keepdims=True))
-        target_logits = z[np.arange(len(z)), targets[start : start + rows]]
-        if smoothing:
-            mean = row_sums(z) / z.shape[1]
-            target_logits = (1 - smoothing) * target_logits + smoothing * mean
-        out[start : start + rows] = _log(row_sums(_exp(z))) - target_logits
-    return out
+    z = np.asarray(logits, np.float64)
+    z = scale * (z - z.max(axis=1, keepdims=True))
+    target_logits = z[np.arange(len(z)), targets]
+    if smoothing:
+        mean = row_sums(z) / z.shape[1]
+        target_logits = (1 - smoothing) * target_logits + smoothing * mean
+    return _log(row_sums(_exp(z))) - target_logits
 
 
 def probabilities(logits: np.ndarray, scale: float) -> np.ndarray:

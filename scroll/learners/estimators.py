@@ -15,7 +15,7 @@ import json
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -28,7 +28,7 @@ from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import widened
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
-from scroll.ground.tables import Columns, names_of, numbers_of, warn_of_half
+from scroll.ground.tables import Columns, names_of, numbers_of
 from scroll.heads.registry import HEADS, lift_of
 from scroll.heads.scaling import row_sums
 from scroll.learners.grid_learner import FeatureGrid, GridLearner
@@ -39,26 +39,6 @@ STANDARDISED = ('ridge', 'ncc', 'lda')  # linear heads on counts, class sums and
 _OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
 _HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
 _UNEVEN = 30  # times the usual root mean square is another scale
-
-
-class _Fitted(NamedTuple):
-    """The result of fitting, replaced as a whole. declared: labels that were named as `classes`."""
-
-    learner: GridLearner
-    declared: frozenset = frozenset()
-
-    def labels(self) -> np.ndarray:
-        """All labels, seen or declared, sorted, as `typed_labels` gives them."""
-        return typed_labels(sorted(set(self.learner.classes_.tolist()) | self.declared))
-
-    def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
-        """Add columns (N, K) for classes that were only declared."""
-        if not self.declared:
-            return values
-        labels = self.labels()
-        out = np.full((len(values), len(labels)), unseen)
-        out[:, np.isin(labels, self.learner.classes_)] = values
-        return out
 
 
 class ScrollClassifier(ClassifierMixin, BaseEstimator):
@@ -167,24 +147,23 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         seen them, and so are probabilities while `learner_.buffer_.complete` (of samples to
         calibrate on, those that were let go do not come back). InputError: they cannot all have
         been learned."""
-        warn_of_half(X)
         X, y = self._checked(X, self._require_fitted(), y)
         with self._writing():
             learner = copy.copy(self.learner_)
             learner.remove(X, check_labels(y, len(y)))
-            self._fitted = self._fitted._replace(learner=learner)
+            self._fitted = learner
         return self
 
     def __add__(self, other: 'ScrollClassifier') -> 'ScrollClassifier':
         """Return a new classifier, with these parameters, that has learned the data of both."""
         if not isinstance(other, ScrollClassifier):
             return NotImplemented
-        one = self._require_fitted()
-        two = other._require_fitted()
-        learner = copy.copy(one.learner)
-        learner.merge(two.learner)
+        more = other._require_fitted()
+        learner = copy.copy(self._require_fitted())
+        learner.merge(more)
+        learner.declared |= more.declared
         out = copy.copy(self)
-        out._fitted = _Fitted(learner, one.declared | two.declared)
+        out._fitted = learner
         return out
 
     def __getstate__(self) -> dict:
@@ -197,7 +176,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def digest(self) -> str:
         """Return the SHA-256 of the sums and of the grid they are on; with unit length, that of
         `Scroll.digest`."""
-        learner = self._require_fitted().learner
+        learner = self._require_fitted()
         sums = learner.digest()
         grid = learner.psi()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
@@ -210,7 +189,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     @property
     def learner_(self) -> GridLearner:
         """The `Scroll` below, with the head that is asked for now."""
-        return self._ready().learner
+        learner = self._require_fitted()
+        settings = self._of_head()
+        if settings != {name: getattr(learner, name) for name in _HEAD_SETTINGS}:
+            # copies of this classifier, and other threads, may use that learner
+            with self._writing():
+                learner = copy.copy(self._require_fitted())
+                learner.set_params(**settings)
+                self._fitted = learner
+        return learner
 
     @property
     def classes_(self) -> np.ndarray:
@@ -225,22 +212,22 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     @property
     def n_features_in_(self) -> int:
         """d."""
-        return self._require_fitted().learner.n_features_in_
+        return self._require_fitted().n_features_in_
 
     @property
     def feature_names_in_(self) -> np.ndarray:
         """(d,) names of the columns of a data frame, as text; AttributeError: it had none."""
-        return self._require_fitted().learner.feature_names_in_
+        return self._require_fitted().feature_names_in_
 
-    def _require_fitted(self) -> _Fitted:
+    def _require_fitted(self) -> GridLearner:
         check_is_fitted(self)
         return self._fitted
 
     def predict(self, X) -> np.ndarray:
         """Return labels (N,). Uses exact logits, so ties in float64 are resolved."""
-        fitted = self._ready()
-        labels = fitted.learner.predict(self._checked(X, fitted)[0])
-        return labels.astype(fitted.labels().dtype) if fitted.declared else labels
+        learner = self.learner_
+        labels = learner.predict(self._checked(X, learner)[0])
+        return labels.astype(learner.labels().dtype) if learner.declared else labels
 
     def decision_function(self, X) -> np.ndarray:
         """Return logits float64 (N, K), columns as `classes_`; of two classes (N,), second less
@@ -249,25 +236,25 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         Those of lda, qda and ncc (`Head.relative`) are less the mean of each sample, so that a
         column can be read by itself, as calibration and ranking do. `learner_.predictor()` has them
         as they are."""
-        fitted = self._ready()
-        logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
-        if HEADS[fitted.learner.head_].relative and len(fitted.labels()) > 2:
+        learner = self.learner_
+        logits = learner.decision_function(self._checked(X, learner)[0])
+        if HEADS[learner.head_].relative and len(learner.labels()) > 2:
             logits = logits - row_sums(logits)[:, None] / logits.shape[1]
-        logits = fitted.in_columns(logits, -np.inf)
+        logits = learner.in_columns(logits, -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:
         """Return probabilities float64 (N, K): softmax of logits times
         `GridLearner.probability_scale`."""
-        fitted = self._ready()
-        logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
-        return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
+        learner = self.learner_
+        logits = learner.decision_function(self._checked(X, learner)[0])
+        return learner.in_columns(softmax(learner.probability_scale() * logits, axis=1), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
         """Return the share of samples predicted right, 0 to 1."""
-        fitted = self._ready()
-        _, y = self._checked(X, fitted, y)
-        check_kind(check_labels(y), fitted.learner.classes_)
+        learner = self.learner_
+        _, y = self._checked(X, learner, y)
+        check_kind(check_labels(y), learner.classes_)
         return super().score(X, y, sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -294,10 +281,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 weights = weights[counted]
                 if not len(labels):
                     return self
-            old = _Fitted(self._new_learner(X, whole_data)) if first else self._fitted
-            if old.declared:
-                check_kind(labels, label_array(list(old.declared)))
-            learner = old.learner if first else copy.copy(self._ready().learner)
+            learner = self._new_learner(X, whole_data) if first else copy.copy(self.learner_)
+            if learner.declared:
+                check_kind(labels, label_array(list(learner.declared)))
             if weights is None:
                 learner.partial_fit(Columns(X, names), labels)
             else:
@@ -308,7 +294,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                     learner = copies
                 else:
                     learner.merge(copies, of_parts=False)
-            self._fitted = _Fitted(learner, old.declared | set(declared.tolist()))
+            learner.declared |= set(declared.tolist())
+            self._fitted = learner
         return self
 
     def _check_params(self) -> None:
@@ -327,12 +314,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _of_head(self) -> dict:
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
-    def _checked(self, X, fitted: _Fitted | None, y='no_validation') -> tuple[Columns, Any]:
+    def _checked(self, X, learner: GridLearner | None, y='no_validation') -> tuple[Columns, Any]:
         """Return `Columns` of X float64 (N, d), in the order that was learned, and y (N,) where it
-        is given. fitted: None if nothing was learned. InputError: scikit-learn raised an error."""
+        is given. learner: None if nothing was learned. InputError: scikit-learn raised an error."""
         learned = None
-        if fitted is not None:
-            learned = tuple(getattr(fitted.learner, 'feature_names_in_', ()))
+        if learner is not None:
+            learned = tuple(getattr(learner, 'feature_names_in_', ()))
         try:
             names = names_of(X) if learned is None else learned or None
             X = numbers_of(X, learned)
@@ -345,11 +332,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             raise
         except (OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(' '.join(str(error).split())) from error
-        dim = X.shape[1] if fitted is None else fitted.learner.n_features_in_
-        if X.shape[1] != dim:
+        if learner is not None and X.shape[1] != learner.n_features_in_:
             raise InputError(
-                f'X has {X.shape[1]} features, but {type(self).__name__} is expecting {dim} '
-                'features as input'
+                f'X has {X.shape[1]} features, but {type(self).__name__} is expecting '
+                f'{learner.n_features_in_} features as input'
             )
         return Columns(X, names), y
 
@@ -371,19 +357,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 'feature; the first batch of partial_fit may not decide on the grid'
             )
         return out
-
-    def _ready(self) -> _Fitted:
-        """The result of fitting, with the head that is asked for now."""
-        fitted = self._require_fitted()
-        settings = self._of_head()
-        if settings != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
-            # copies of this classifier, and other threads, may use that learner
-            with self._writing():
-                fitted = self._require_fitted()
-                learner = copy.copy(fitted.learner)
-                learner.set_params(**settings)
-                fitted = self._fitted = fitted._replace(learner=learner)
-        return fitted
 
 
 def _plain(y):

@@ -23,6 +23,7 @@ import numpy as np
 from scroll.ground.arguments import shown
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, intake, sample_keys
+from scroll.ground.labels import typed_labels
 from scroll.ground.settings import AUTO
 from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
@@ -190,14 +191,27 @@ class GridLearner(Scroll):
     Attributes:
         grid: set before it learns; None: unit rows, as `Scroll` takes them.
         standard: True if heads see standardised features.
+        declared: labels that were named before they came, if they come.
     """
 
     grid: FeatureGrid | None = None
     standard: bool = False
+    declared: frozenset = frozenset()
     _calibrated: tuple[Predictor, float] | None = None  # f_T, its scale of probabilities
 
     def psi(self) -> str:
         return '' if self.grid is None else self.grid.digest()
+
+    def labels(self) -> np.ndarray:
+        """Return all labels, seen or declared, sorted, as `typed_labels` gives them."""
+        return typed_labels(sorted({*self.classes_.tolist(), *self.declared}))
+
+    def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
+        """Return values (N, K) with columns for classes that were only declared."""
+        labels = self.labels()
+        out = np.full((len(values), len(labels)), unseen)
+        out[:, np.isin(labels, self.classes_)] = values
+        return out
 
     def _fit_head(self, values: dict, state: State) -> FittedHead:
         if not self.standard:
@@ -246,15 +260,15 @@ class GridLearner(Scroll):
         scales = [scale / spread for scale in _SCALES]
         return fit_scale(logits, columns, scales, weights, 1 / (len(columns) + 1))
 
-    def _embed(self, X, keep: bool = True, learned: bool = False) -> Embedded:
+    def _embed(self, X, keep: bool = True) -> Embedded:
         if self.grid is None:
-            return super()._embed(X, keep, learned)
+            return super()._embed(X, keep)
         features = self.grid.on_it(np.asarray(X))
         return Embedded(features, features, sample_keys(features))
 
-    def _on_grid(self, X, learned: bool = False) -> np.ndarray:
+    def _on_grid(self, X) -> np.ndarray:
         if self.grid is None:
-            return super()._on_grid(X, learned)
+            return super()._on_grid(X)
         return self.grid.within(np.asarray(X))
 
     def _check_features(self, features: np.ndarray) -> None:

@@ -19,13 +19,12 @@ import numpy as np
 from scipy.special import softmax
 
 from scroll.adaptation.settings import Adaptation
-from scroll.ground import archive
 from scroll.ground.arguments import instance, shown
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
-from scroll.ground.tables import names_of, numbers_of, warn_of_half
+from scroll.ground.tables import names_of, numbers_of
 from scroll.heads.registry import empty_statistics
 from scroll.heads.scaling import fit_scale
 from scroll.learners.fitted_head import FittedHead, Predictor, adapt_head, fit_head
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from scroll.adaptation.training import AdaptedPredictor
     from scroll.embedding.embedder import Embedder
 
-Derived = FittedHead  # its name in pickles of version 0.3
 _BLOCK = 1 << 13  # samples of `out_of_sample` at once
 
 
@@ -240,11 +238,9 @@ class Scroll:
         """Return empty statistics of features of `dim` numbers, of the kind that the head needs."""
         return empty_statistics(self._settings(), dim)
 
-    def _empty_state(self, dim: int, names: tuple | None = None) -> State:
-        """A state without samples."""
-        expected = dim if self.embedder is None else self.embedder.dim
-        if dim != expected:
-            raise InputError(f'there are {dim} features: the embedder gives {expected}')
+    def empty_state(self, dim: int, names: tuple | None = None) -> State:
+        """Return a state without samples, of features of `dim` numbers, or of the embedder's."""
+        dim = dim if self.embedder is None else self.embedder.dim
         return State(
             {},
             self.psi(),
@@ -296,7 +292,7 @@ class Scroll:
             samples = samples.astype(np.int32, copy=False)
 
         def with_samples(state: State | None) -> State:
-            state = state or self._empty_state(features.shape[1], names)
+            state = state or self.empty_state(features.shape[1], names)
             return state.with_samples(samples, features, keys, labels)
 
         return self._update(with_samples)
@@ -309,7 +305,7 @@ class Scroll:
         self._check_params()
         instance('statistics', statistics, Statistics)
         return self._update(
-            lambda state: (state or self._empty_state(statistics.dim)).with_statistics(statistics)
+            lambda state: (state or self.empty_state(statistics.dim)).with_statistics(statistics)
         )
 
     def merge(self, other: 'Scroll', of_parts: bool = True) -> 'Scroll':
@@ -325,21 +321,19 @@ class Scroll:
             )
         )
 
-    def _embed(self, X, keep: bool = True, learned: bool = False) -> Embedded:
-        """Embed samples. `keep`: cache the features. `learned`: they are among those learned."""
+    def _embed(self, X, keep: bool = True) -> Embedded:
+        """Embed samples. `keep`: cache the features."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return Embedded(np.asarray(X), features, keys)
-        features = self._on_grid(X, learned)
+        features = self._on_grid(X)
         return Embedded(features, features, sample_keys(features))
 
-    def _on_grid(self, X, learned: bool = False) -> np.ndarray:
+    def _on_grid(self, X) -> np.ndarray:
         """Quantised features int32 (N, d), for samples that may be new."""
         if self.embedder is not None:
             return self.embedder(X)[0]
         state = self._state
-        if learned:
-            warn_of_half(X)
         features = quantise(intake(numbers_of(X, (state.names or ()) if state else None)))
         if state and features.shape[1] != state.statistics.dim:
             raise InputError(
@@ -365,7 +359,7 @@ class Scroll:
 
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples
         that were never learned and are much like those that were may pass.)"""
-        _, features, keys = self._embed(X, keep=False, learned=True)
+        _, features, keys = self._embed(X, keep=False)
         labels = check_labels(y, len(features))
         return self._edit(
             lambda state: self._drop_from_cache(X, state.without(features, keys, labels))
@@ -384,7 +378,7 @@ class Scroll:
         not tell: give all its samples X; not needed where there is a matrix a class (the heads
         `balanced`, `qda`), or the buffer has all its samples."""
         name = check_labels([label], 1).tolist()[0]
-        embedded = None if X is None else self._embed(X, keep=False, learned=True)
+        embedded = None if X is None else self._embed(X, keep=False)
 
         def without_class(state: State) -> State:
             count = state.count_of(name)
@@ -587,10 +581,9 @@ class Scroll:
     def save(self, path) -> None:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or
         not at all; InputError if it cannot be written."""
-        with archive.locked(path):
-            self.check_portable()
-            self.end_part()
-            self._state_for_files().write(path)
+        self.check_portable()
+        self.end_part()
+        self._state_for_files().write(path)
 
     @classmethod
     def load(cls, path, embedder: 'Embedder | None' = None) -> 'Scroll':

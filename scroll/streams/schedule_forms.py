@@ -6,7 +6,6 @@ of sample ids.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -183,7 +182,8 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 
 def from_file(rank, random, path) -> list:
-    """Segments of a text file: on each line the ids of one, with blanks between, each once."""
+    """Segments of a text file: on each line the ids of one, with blanks between, each once, which
+    `Schedule` checks."""
     count = len(rank)
     try:
         file = Path(path)
@@ -195,12 +195,6 @@ def from_file(rank, random, path) -> list:
         raise InputError(
             f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})'
         ) from error
-    times = Counter(i for segment in segments for i in segment.tolist())
-    for i in sorted({*range(count), *times}):
-        if times[i] != (0 <= i < count):
-            raise InputError(
-                f'{path} has the id {i} {times[i]} times: expected each of 0 to {count - 1} once'
-            )
     return segments
 
 

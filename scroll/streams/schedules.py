@@ -54,7 +54,8 @@ class Schedule:
         once = {'all': (times == 1).all(), 'part': (times <= 1).all()}.get(self.covers, True)
         if not (inside and once):
             raise InputError(
-                f'schedule {self.spec!r}: its order is not a permutation of the {samples} samples'
+                f'schedule {self.spec!r}: its order is not a permutation of the {samples} samples, '
+                f'ids from 0 to {samples - 1}, each once'
             )
         for cuts in (self.cuts, self.tasks):
             rising = len(cuts) > 1 and (np.diff(cuts) > 0).all()

@@ -83,16 +83,6 @@ class Lift:
     def __getstate__(self) -> dict:
         return dict(vars(self))  # as of now: another thread may lift meanwhile
 
-    def __eq__(self, other) -> bool:
-        """Return whether h is the same: a bandwidth changes it by `turns` alone."""
-        return isinstance(other, Lift) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[str, int, int, int, int]:
-        return self.kind, self.dim, self.width, self.seed, self.turns
-
     @property
     def size(self) -> int:
         """Number of features of h, d + M."""

@@ -90,19 +90,6 @@ class _Content(NamedTuple):
     rows: np.ndarray
 
 
-class StatisticsFile(NamedTuple):
-    """Content of a file of statistics.
-
-    Attributes:
-        statistics: the statistics.
-        psi: digest of the embedder; '' of feature vectors.
-        parts: digest of each part -> how many times it counts (`scroll.sums.parts`)."""
-
-    statistics: 'Statistics'
-    psi: str
-    parts: dict[str, int]
-
-
 class Statistics:
     """Exact sufficient statistics of a labelled stream of features; a commutative monoid under
     `merge`. Copies share their arrays, all of which are read-only.
@@ -358,36 +345,38 @@ class Statistics:
         """Read a file that `save` wrote; InputError if it is damaged or something else. Runs no
         code in it.
         """
-        return cls.load_with_facts(path).statistics
+        return cls.load_with_facts(path)[0]
 
     @classmethod
-    def load_with_facts(cls, path) -> StatisticsFile:
+    def load_with_facts(cls, path) -> tuple['Statistics', str, dict[str, int]]:
         """Read statistics, psi and parts from a file that `save` wrote."""
         facts, arrays = archive.read(path, _FILE)
         with archive.read_errors(path):
-            out = cls.from_content(facts, arrays)
-            if list(out.parts.values()) == [1] and out.statistics.digest() not in out.parts:
+            statistics, psi, parts = cls.from_content(facts, arrays)
+            if list(parts.values()) == [1] and statistics.digest() not in parts:
                 raise InputError('the statistics are not those of their parts')
-            return out
+            return statistics, psi, parts
 
     @classmethod
-    def from_content(cls, facts: dict, arrays: dict) -> StatisticsFile:
-        """Build statistics from `facts` and the arrays of `state_dict`. InputError: they are
-        invalid, or of a version before 0.3, whose features were not rounded to float32 on
-        intake."""
+    def from_content(cls, facts: dict, arrays: dict) -> tuple['Statistics', str, dict[str, int]]:
+        """Build statistics from `facts` and the arrays of `state_dict`; return psi and parts, too.
+        InputError: they are invalid, or of a version before 0.3, whose features were not rounded
+        to float32 on intake."""
         if facts.get('precision') != PRECISION:
             raise InputError(
                 'of a version before 0.3, which rounded features otherwise: learn again'
             )
         lift = Lift(**facts['lift']) if 'lift' in facts else None
-        out = StatisticsFile(cls.from_arrays(arrays, lift), facts['psi'], facts['parts'])
+        statistics = cls.from_arrays(arrays, lift)
+        psi = facts['psi']
+        parts = facts['parts']
         if (
-            not isinstance(out.psi, str)
-            or not all(type(times) is int for times in out.parts.values())
-            or (out.statistics.total and max(out.parts.values(), default=0) < 1)
+            not isinstance(psi, str)
+            or not all(type(times) is int for times in parts.values())
+            or (statistics.total and max(parts.values(), default=0) < 1)
         ):
             raise InputError('its backbone or its parts are invalid')
-        return out
+        return statistics, psi, parts
 
     @classmethod
     def from_arrays(cls, arrays: dict, lift: Lift | None = None) -> 'Statistics':

@@ -46,6 +46,19 @@ def command(capsys, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def refusal(command):
+    """refusal('learn', ...): the line that a command ends with that cannot be carried out."""
+
+    def run(*words) -> str:
+        code, out, err = command(*words)
+        assert (code, out, len(err.splitlines())) == (2, '', 1), err
+        assert err.startswith('scroll: error: ')
+        return err
+
+    return run
+
+
+@pytest.fixture
 def rounding():
     """rounding(torch.backends.cudnn.conv, 'tf32'): how these products round their factors in a
     test, by torch's switches since 2.9.

@@ -2,15 +2,12 @@
 them.
 """
 
-import types
-
 import numpy as np
 import pytest
 
-from bench.certify.command import data_digest
 from scroll import Scroll
 from scroll.ground import archive
-from tests.scroll.conftest import make_stream, refused
+from tests.scroll.conftest import refused
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 5))
@@ -54,20 +51,6 @@ def test_a_learner_of_features(tmp_path, kind, labels):
     )
 
 
-@pytest.mark.parametrize('strategy', ['herding', 'random'])
-def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
-    """A buffer that has both orders. Features are kept, and written, as int32."""
-    stream = make_stream(NUMBERS)
-    states = []
-    for other in (np.asarray, swapped):
-        learner = Scroll(buffer_size=9, strategy=strategy, keep_keys=True)
-        for at, order in ((slice(0, 30), np.asarray), (slice(30, 60), other)):
-            features = order(stream.features[at].astype('i8'))
-            learner.learn(features, features, order(stream.keys[at]), order(stream.labels[at]))
-        states.append(known(learner, tmp_path / 'state.npz'))
-    assert states[0] == states[1]
-
-
 def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):
     facts = {'words': ['ä', 'b'], 'number': 2**200, 'nothing': None}
     arrays = {'a': X, 'b': NUMBERS, 'c': NAMES, 'd': np.float32(3)}
@@ -82,19 +65,3 @@ def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     with refused('scroll-test-1'):
         archive.read(tmp_path / 'two', 'scroll-other-1')
-
-
-def test_the_data_of_a_certificate():
-    images = RANDOM.integers(0, 255, (6, 2, 2, 1), np.uint8)
-    labels = np.arange(6)
-
-    def data(order):
-        return types.SimpleNamespace(
-            images=types.SimpleNamespace(train=images),
-            train_ids=np.arange(4),
-            train_labels=order(labels[:4]),
-            test_images=images[4:],
-            test_labels=order(labels[4:]),
-        )
-
-    assert data_digest(data(lambda a: a)) == data_digest(data(swapped))

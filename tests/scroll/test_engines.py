@@ -115,8 +115,6 @@ def test_lost_and_repeated_files_are_noticed(home, monkeypatch):
         (['--from', 'here/*'], 'here.npz: expected features in a file'),
         (['--from', '{home}/*/*', '--engine', 'spark', '--workers', 'x'], 'workers'),
         (['--from', 'no://x/*'], 'no://'),
-        (['--from', '{home}/*/*', '--split', 'test'], 'there is no split'),
-        (['{home}/early/1.npz', '--workers', '0'], '--workers go with'),
         (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'),
         (
             ['--from', '{home}/early/1.npz', 'text.npz', '--split', 'test'],
@@ -125,38 +123,32 @@ def test_lost_and_repeated_files_are_noticed(home, monkeypatch):
     ],
     ids=str,
 )
-def test_what_cannot_be_is_one_line(home, command, words, said):
+def test_what_cannot_be_is_one_line(home, refusal, words, said):
     os.mkdir('here')
     Path('here/here.npz').write_text('no features')
     np.savez('text.npz', X=X, y=Y.astype(str))
-    code, out, error = command(
+    assert said in refusal(
         'learn', *(word.replace('{home}', str(home)) for word in words), '-o', 'x.npz'
     )
-    assert (code, out, len(error.splitlines())) == (2, '', 1)
-    assert said in error
     assert not Path('x.npz').exists()
 
 
 @pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
-def test_an_engine_that_is_not_installed(home, command, monkeypatch, engine):
+def test_an_engine_that_is_not_installed(home, refusal, monkeypatch, engine):
     package = {'spark': 'pyspark'}.get(engine, engine)
     monkeypatch.setitem(sys.modules, package, None)
-    code, _, error = command('learn', '--from', f'{home}/*/*', '--engine', engine, '-o', 'x.npz')
-    assert code == 2
+    error = refusal('learn', '--from', f'{home}/*/*', '--engine', engine, '-o', 'x.npz')
     assert f'pip install ".[{engine}]"' in error
     assert 'not installed' in error
 
 
-def test_urls(home, command):
+def test_urls(home, command, refusal):
     pytest.importorskip('fsspec')
     assert (
         learned(command, 'a.npz', f'file://{home}/*/*.npz', f'file://{home}/*/*.parquet') == WHOLE
     )
     Path('x.npz').write_text('no features')
-    code, _, error = command('learn', '--from', f'file://{os.getcwd()}/x.npz', '-o', 'o')
-    assert code == 2
-    assert 'x.npz' in error
-    assert len(error.splitlines()) == 1
+    assert 'x.npz' in refusal('learn', '--from', f'file://{os.getcwd()}/x.npz', '-o', 'o')
 
 
 @dataclass(frozen=True)
@@ -254,14 +246,12 @@ def test_images_as_bytes_are_embedded_where_they_are_read(command):
         ([{'path': 'cat.png'}], OURS, 'expected a column of bytes'),
     ],
 )
-def test_no_images_or_no_embedder_is_one_line(command, column, embedder, said):
+def test_no_images_or_no_embedder_is_one_line(refusal, column, embedder, said):
     parquet.write_table(
         pyarrow.table({'picture': pyarrow.array(column), 'label': [1] * len(column)}), 'x.parquet'
     )
     words = 'learn x.parquet -o x.npz --columns X=picture,y=label --embedder'
-    code, _, error = command(*words.split(), embedder)
-    assert (code, len(error.splitlines())) == (2, 1)
-    assert said in error
+    assert said in refusal(*words.split(), embedder)
 
 
 def test_images_are_read_from_parquet_alone(home, command):

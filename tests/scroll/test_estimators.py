@@ -137,17 +137,6 @@ def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
             ScrollClassifier().partial_fit(X, y, classes=classes)
 
 
-@pytest.mark.parametrize('kind', [np.int32, np.uint8, np.float64, bool, str, object])
-def test_labels_come_back_as_whole_numbers_text_or_booleans(kind):
-    y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
-    estimator = ScrollClassifier().fit(X, y)
-    expected = {'U': np.dtype('U1'), 'O': np.dtype('U1'), 'b': np.dtype(bool)}.get(
-        y.dtype.kind, np.dtype(np.int64)
-    )
-    assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
-    assert estimator.partial_fit(X, y).score(X, y) > 0.5
-
-
 def test_labels_that_come_later_are_not_cut_to_the_type_of_the_first():
     estimator = ScrollClassifier().fit(X, Y > 1)
     other = ScrollClassifier().fit(X, Y + 300)
@@ -343,23 +332,6 @@ def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatc
         assert main(['merge', '1.npz', '2.npz', '-o', 'x.npz']) == 2
 
 
-@pytest.mark.filterwarnings('ignore:feature:UserWarning')  # of raw wine on unit length
-def test_pipelines_search_grids_and_validate():
-    pipeline = make_pipeline(FunctionTransformer(), ScrollClassifier())
-    search = GridSearchCV(
-        pipeline,
-        {
-            'scrollclassifier__head': ['ridge', 'lda'],
-            'scrollclassifier__scale': ['unit', 'standard', None],
-        },
-        scoring='neg_log_loss',
-        cv=3,
-        error_score='raise',
-    )
-    assert search.fit(*WINE).best_params_['scrollclassifier__scale'] == 'standard'
-    assert cross_val_score(ScrollClassifier(scale='standard'), *WINE).mean() > 0.95
-
-
 @pytest.mark.parametrize(
     'head, other',
     [
@@ -387,7 +359,6 @@ def test_columns_are_calibrated_and_ranked_one_by_one_as_those_of_scikit_learn(h
             found[-1] += [score(truth, scores, average=average) for average in ('micro', 'macro')]
     assert (np.subtract(*found) > -0.05).all()
     learner = Scroll(head=head, buffer_size=50, strategy='hash', **how).fit(x[half], y[half])
-    assert roc_auc_score(y[rest], learner.predict_proba(x[rest]), multi_class='ovr') > 0.94
     offset = learner.decision_function(x[rest]) - ours.decision_function(x[rest])
     assert np.ptp(offset, axis=1).max() <= 1e-12 * np.abs(offset).max() + 1e-12
 

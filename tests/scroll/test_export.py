@@ -227,13 +227,11 @@ def test_the_command_line_exports_what_the_library_does(exported, command):
         ('{state} -o old.onnx', 'Is a directory'),
     ],
 )
-def test_an_export_that_cannot_be_is_one_line(exported, command, words, said):
+def test_an_export_that_cannot_be_is_one_line(exported, refusal, words, said):
     for folder in ('old/full', 'old.onnx'):
         os.makedirs(folder)
     state = exported[0].parent / 'state.npz'
-    code, _, err = command('export', *(word.format(state=state) for word in words.split()))
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert said in err
+    assert said in refusal('export', *(word.format(state=state) for word in words.split()))
     assert sorted(os.listdir()) == ['old', 'old.onnx']
 
 

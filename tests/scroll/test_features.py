@@ -3,15 +3,12 @@ what cannot be read.
 """
 
 import csv
-import io
 import json
 import os
 import pickle
 import re
 import sys
-import tracemalloc
 import unicodedata
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +23,6 @@ from sklearn.datasets import load_digits
 
 from scroll import Scroll
 from scroll.__main__ import main
-from scroll.files.features import open_files, read_blocks
 from tests.scroll.conftest import digests, quick
 
 DIGITS = load_digits(return_X_y=True)
@@ -110,18 +106,6 @@ def test_one_digest_whatever_the_kind_and_the_blocks(here, command, kind, y):
     assert loaded.get_params()['buffer_size'] == 0
 
 
-def test_of_a_small_archive_that_holds_much_a_block_is_in_memory(here):
-    # 26 MB
-    np.savez_compressed('x.npz', X=np.zeros((100_000, 64), np.float32), y=np.zeros(100_000, int))
-    tracemalloc.start()
-    assert (
-        sum(len(block.X) for _, block in read_blocks(open_files(['x.npz']), size=1000)) == 100_000
-    )
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1 << 22
-
-
 @settings(quick, max_examples=10)
 @given(
     st.permutations(range(60)),
@@ -192,13 +176,12 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, x, y):
         ('torn_X', 'damaged'),
     ],
 )
-def test_npy_files_that_are_no_features_are_one_line(command, name, said):
+def test_npy_files_that_are_no_features_are_one_line(refusal, name, said):
     np.save('X.npy', X)
     np.save('labels.npy', Y)
     np.save('objects_X.npy', np.array([[None]]), allow_pickle=True)
     Path('torn_X.npy').write_bytes(Path('X.npy').read_bytes()[:-9])
-    code, _, err = command('learn', f'{name}.npy', '-o', 'o')
-    assert (code, len(err.splitlines())) == (2, 1)
+    err = refusal('learn', f'{name}.npy', '-o', 'o')
     assert f'{name}.npy' in err
     assert said in err
 
@@ -228,7 +211,7 @@ def test_labels_and_scores_are_those_of_the_library(here, command, kind):
 
 
 @pytest.mark.parametrize('head, verb', [('qda', 'remove'), ('ridge', 'unlearn')])
-def test_whole_classes_are_forgotten_by_their_names(here, command, head, verb):
+def test_whole_classes_are_forgotten_by_their_names(here, command, refusal, head, verb):
     """Remove by a Gram matrix a class, or by a buffer that has kept every sample of it."""
     Scroll(head=head, buffer_size=0 if head == 'qda' else 300).fit(X, WORDS).save('s.npz')
     left = ~np.isin(WORDS, gone := ['neuf é', 'eight'])
@@ -236,15 +219,15 @@ def test_whole_classes_are_forgotten_by_their_names(here, command, head, verb):
     assert command(
         verb, 's.npz', '--classes', unicodedata.normalize('NFD', gone[0]), gone[1], '-o', 'rest.npz'
     )[:2] == (0, f'{expected}\n')
-    code, _, err = command(verb, 'rest.npz', '--classes', gone[0], '-o', 'rest.npz')
-    assert code == 2
-    assert f'class {str(gone[0])!r} is not among' in err
+    assert f'class {str(gone[0])!r} is not among' in refusal(
+        verb, 'rest.npz', '--classes', gone[0], '-o', 'rest.npz'
+    )
     assert Scroll.load('rest.npz').digest() == expected
     for name, y in {'a': Y, 'b': WORDS}.items():  # the number 7 is not the text
         np.savez(f'{name}.npz', X=X[Y == 7][name == 'b' :: 2], y=y[Y == 7][name == 'b' :: 2])
-    code, _, err = command(verb, 's.npz', '--samples', 'a.npz', 'b.npz', '-o', 'rest.npz')
-    assert code == 2
-    assert 'b.npz: labels are strings here and integers in a.npz' in err
+    assert 'b.npz: labels are strings here and integers in a.npz' in refusal(
+        verb, 's.npz', '--samples', 'a.npz', 'b.npz', '-o', 'rest.npz'
+    )
 
 
 def hugging(path, names: list, x=X, y=Y) -> list:
@@ -303,9 +286,8 @@ def test_names_that_stand_in_a_file_are_the_labels(named_files, command, words):
         'merge s n',
     ],
 )
-def test_names_and_numbers_are_not_mixed(named_files, command, words):
-    code, out, err = command(*words.split(), '-o', 'out')
-    assert (code, out, len(err.splitlines())) == (2, '', 1)
+def test_names_and_numbers_are_not_mixed(named_files, refusal, words):
+    err = refusal(*words.split(), '-o', 'out')
     assert 'labels are' in err
     assert set(words.split()[-2:]) <= set(re.findall(r'\w+', err))
 
@@ -344,22 +326,6 @@ def of_table(**columns):
     return write_it
 
 
-def of_archive(**members):
-    """An npz file whose members have these headers and no content."""
-
-    def write_it():
-        with zipfile.ZipFile('x.npz', 'w', zipfile.ZIP_DEFLATED) as archive:
-            for name, (kind, shape, count) in members.items():
-                header = io.BytesIO()
-                np.lib.format.write_array_header_2_0(
-                    header, {'descr': kind, 'fortran_order': False, 'shape': shape}
-                )
-                archive.writestr(f'{name}.npy', header.getvalue() + bytes(count))
-        return ['x.npz']
-
-    return write_it
-
-
 def poked(row, value):
     def change(array):
         array[row] = value
@@ -392,10 +358,8 @@ WRONG = {
         changed('X', lambda a: None),
         'X/x/features/embeddings/embedding, y/labels/label/targets/target: it has id, split, y',
     ),
-    'no y in Parquet': (of_table(y=None), 'y/labels'),
     'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'),
     'X is text': (changed('X', lambda a: a.astype(str)), 'dtype <U'),
-    'X of no width': (changed('X', lambda a: a[:, :0]), '(300, 0)'),
     'labels with fractions': (changed('y', lambda a: a + 0.5), 'y[0] is 0.5'),
     'another split': (changed('split', poked(5, 'dev')), "sample 5 is 'dev'"),
     'invalid text': (
@@ -405,7 +369,6 @@ WRONG = {
     'rows of unlike length': (of_table(X=[[1.0, 2.0], [1.0]] * 150), 'lists of 1'),
     'a number is missing': (of_table(X=[[1.0, None]] * 300), 'missing'),
     'a row is missing': (of_table(X=[None, *X[1:]]), 'missing'),
-    'a label is missing': (of_table(y=pyarrow.array([None, *Y[1:].tolist()])), 'missing'),
     'named, and not there': (
         lambda: [*write('npz'), '--columns', 'split=part'],
         'label/targets/target, part',
@@ -420,10 +383,6 @@ WRONG = {
         lambda: hugging('x.parquet', ['a', 'b']),
         'y is 2, which has no name',
     ),
-    'bfloat16 of ml_dtypes': (
-        of_archive(X=('|V2', (1, 1), 2), y=('<i8', (1,), 8)),
-        'bfloat16 has no name',
-    ),
     'two may be y': (
         lambda: np.savez('x.npz', X=X, label=Y, target=Y) or ['x.npz'],
         'y may be label or target',
@@ -437,28 +396,19 @@ WRONG = {
         'more is not read',
     ),
     'no split of this name': (changed('split', lambda a: np.full(300, 'test')), 'no samples'),
-    'too wide': (of_archive(X=('<f4', (2, 1 << 20), 8)), 'd from 1'),
-    'rows that are not there': (
-        of_archive(X=('<f4', (1 << 40, 4), 8), y=('<i8', (1 << 40,), 8)),
-        'damaged',
-    ),
-    'a label of a gigabyte': (
-        of_archive(X=('<f4', (1, 1), 4), y=('<U268435456', (1,), 4)),
-        'bytes',
-    ),
+    'too wide': (changed('X', lambda a: np.zeros((300, 1 << 16), bool)), 'd from 1'),
+    'Python objects': (changed('y', lambda a: a.astype(object)), 'damaged'),
 }
 
 
 @pytest.mark.parametrize('wrong', WRONG)
-def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, command, wrong):
+def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, refusal, wrong):
     make, word = WRONG[wrong]
     Scroll().fit(X, Y).save('s.npz')
     words = make()
     before = {path.name: path.read_bytes() for path in here.iterdir()}
     for start in (['learn'], ['add', 's.npz'], ['remove', 's.npz', '--samples']):
-        code, out, err = command(*start, *words, '-o', 'out.npz')
-        assert (code, out, len(err.splitlines())) == (2, '', 1), err
-        assert err.startswith('scroll: error: ')
+        err = refusal(*start, *words, '-o', 'out.npz')
         assert word in err or start[0] == 'remove' or 'keep to one kind' in err, err
         assert {path.name: path.read_bytes() for path in here.iterdir()} == before
 
@@ -486,7 +436,7 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, c
         ('predict s.npz test.npz -o out --split train', 'no samples'),
     ],
 )
-def test_a_command_that_cannot_be_carried_out_is_one_line(here, command, words, word):
+def test_a_command_that_cannot_be_carried_out_is_one_line(here, refusal, words, word):
     Scroll().fit(X, Y).save('s.npz')
     write('npz')
     np.savez('narrow.npz', X=X[:, 1:])
@@ -495,17 +445,12 @@ def test_a_command_that_cannot_be_carried_out_is_one_line(here, command, words, 
     np.savez('text.npz', X=X, y=WORDS)
     np.savez('test.npz', X=X, split=np.full(300, 'test'))
     before = sorted(here.iterdir())
-    code, out, err = command(*words.split())
-    assert (code, out, len(err.splitlines())) == (2, '', 1), err
-    assert word in err
+    assert word in refusal(*words.split())
     assert sorted(here.iterdir()) == before
 
 
-def test_without_pyarrow_a_parquet_file_is_one_line(here, command, monkeypatch):
+def test_without_pyarrow_a_parquet_file_is_one_line(here, refusal, monkeypatch):
     words = write('parquet')
     monkeypatch.setitem(sys.modules, 'pyarrow', None)
     monkeypatch.delitem(sys.modules, 'scroll.files.parquet', raising=False)
-    code, _, err = command('learn', *words, '-o', 's.npz')
-    assert code == 2
-    assert 'pip install ".[parquet]"' in err
-    assert len(err.splitlines()) == 1
+    assert 'pip install ".[parquet]"' in refusal('learn', *words, '-o', 's.npz')

@@ -2,10 +2,8 @@
 out is for each.
 """
 
-import json
 from dataclasses import asdict
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +13,7 @@ from scipy.special import softmax
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import log_loss
 
-from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
-from scroll.__main__ import main
+from scroll import Adaptation, InputError, Scroll, Statistics
 from scroll.ground.grid import GRID, quantise
 from scroll.ground.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED, SETTINGS, TARGETS
 from scroll.heads.discriminants import qda
@@ -303,16 +300,6 @@ def test_the_chosen_head_is_the_one_that_is_right():
         Scroll(head='auto', buffer_size=0, lift='none').fit(x, inside).predictor()
 
 
-def test_the_head_in_use_is_known_once_something_was_learned():
-    u = np.random.default_rng(0).normal(size=(60, 4))
-    y = np.arange(60) % 3
-    for make in (lambda **how: Scroll(buffer_size=30, **how), ScrollClassifier):
-        assert make(head='lda').fit(u, y).head_ == 'lda'
-        assert make(head='auto', lift='none').fit(u, y).head_ in ('ridge', 'ncc', 'lda')
-        with pytest.raises((InputError, AttributeError), match=r'learned|fitted'):
-            make().head_.upper()
-
-
 @pytest.mark.parametrize('name', HEAD_CHOICES)
 def test_f_star_starts_from_any_head(name):
     y = np.arange(60) % 3
@@ -368,17 +355,3 @@ def test_the_names_of_papers_are_the_heads_and_lifts_that_they_mean(name):
     meant = Scroll(head=head, lift=lift or 'auto', lift_dim=20, buffer_size=0).partial_fit(x, y)
     assert asked.predictor().digest() == meant.predictor().digest()
     assert (asked.predictor().lift is None) == (lift is None)
-
-
-@pytest.mark.parametrize('name', PUBLISHED)
-def test_the_names_of_papers_work_in_files_and_certificates(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    x = np.random.default_rng(0).normal(size=(60, 8))
-    y = np.arange(60) % 3
-    np.savez('x.npz', features=x, labels=y)
-    assert main(f'learn x.npz --head {name} --lift_dim 20 -o s.npz'.split()) == 0
-    assert main(['export', 's.npz', '-o', 'out']) == 0
-    certificate = json.loads(Path('out/certificate.json').read_text())
-    learner = Scroll(head=name, lift_dim=20).fit(x, y)
-    assert certificate['settings']['head'] == name
-    assert certificate['anywhere']['f_T'] == learner.predictor().digest()

@@ -122,13 +122,6 @@ def test_a_learner_knows_its_parts_in_python_too(home):
     assert list(State.read('again.npz').parts) == [digest_of(Counter([0]))]
 
 
-def test_each_file_is_a_part(home):
-    one, two = (digest_of(Counter([i])) for i in range(2))
-    for words in ('learn 0.npz 1.npz 1.npz', 'add s0.npz 1.npz 1.npz'):
-        assert main([*words.split(), '-o', 'm.npz']) == 0
-        assert State.read('m.npz').parts == {one: 1, two: 2}
-
-
 @pytest.mark.parametrize(
     'name, version', [('s0.npz', 'scroll-state-1'), ('sums.npz', 'scroll-statistics-2')]
 )

