@@ -23,6 +23,7 @@ import functools
 import signal
 import sys
 import warnings
+from pathlib import Path
 
 from scroll.commands import ending
 from scroll.commands.parser import LineParser
@@ -77,6 +78,8 @@ def _run(words) -> int:
     try:
         args = _parser().parse_args(words)
         out = getattr(args, 'out', None)
+        folder = Path(out or '-').absolute().parent
+        is_there = folder.exists()
         if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
             args.run(args)
         else:
@@ -85,6 +88,8 @@ def _run(words) -> int:
                 out, lambda: _say(f'waiting for another command that writes {out}')
             ):
                 args.run(args)
+        if not is_there:
+            _say(f'made the folder {folder}')
         return 0
     except (InputError, MemoryError) as error:
         _say(f'scroll: error: {error if isinstance(error, InputError) else ending.describe(error)}')

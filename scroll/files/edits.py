@@ -26,7 +26,7 @@ from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, normal
 from scroll.ground.progress import Progress
-from scroll.ground.tables import numbers_of
+from scroll.ground.tables import numbers_of, warn_of_half
 from scroll.learners.state import KIND, State
 from scroll.sums.parts import counted_twice
 from scroll.sums.statistics import Statistics
@@ -103,6 +103,7 @@ def without_samples(
         parts = []
         labels = []
         for file, block in Progress('Reading').over(read_blocks(files)):
+            warn_of_half(block.X)
             parts.append(quantise(intake(numbers_of(file.named(block.X), state.names))))
             labels += block.y.tolist()
         if not parts:

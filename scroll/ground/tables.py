@@ -1,5 +1,6 @@
 """Data frames and arrays as features: names of columns, and numbers in the order learned."""
 
+import re
 import warnings
 from numbers import Integral
 from typing import NamedTuple
@@ -98,6 +99,17 @@ def check_dense(X) -> None:
     kinds = np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))
     if any(getattr(kind, 'kind', None) in ('m', 'M') for kind in kinds):
         raise InputError('X has dates or times: expected numbers')
+
+
+def warn_of_half(X) -> None:
+    """UserWarning where samples that must be among those learned have half precision, or less."""
+    kinds = ' '.join(map(str, np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))))
+    if half := re.search(r'b?float(8|16)\w*', kinds, re.IGNORECASE):
+        warnings.warn(
+            f'X has dtype {half[0]}: these are samples that were learned only if they were learned '
+            'in that precision',
+            stacklevel=4,
+        )
 
 
 def numbers_of(X, learned: tuple | None = None) -> np.ndarray:

@@ -28,7 +28,7 @@ from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import widened
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
-from scroll.ground.tables import Columns, names_of, numbers_of
+from scroll.ground.tables import Columns, names_of, numbers_of, warn_of_half
 from scroll.heads.registry import HEADS, lift_of
 from scroll.heads.scaling import row_sums
 from scroll.learners.grid_learner import FeatureGrid, GridLearner
@@ -147,6 +147,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         seen them, and so are probabilities while `learner_.buffer_.complete` (of samples to
         calibrate on, those that were let go do not come back). InputError: they cannot all have
         been learned."""
+        warn_of_half(X)
         X, y = self._checked(X, self._require_fitted(), y)
         with self._writing():
             learner = copy.copy(self.learner_)

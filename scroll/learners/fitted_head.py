@@ -1,6 +1,7 @@
 """Fit f_T to the sums of a state, with settings chosen for it; adapt it to f* on the buffer."""
 
 import importlib.util
+import warnings
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +21,9 @@ from scroll.sums.statistics import Statistics
 if TYPE_CHECKING:
     from scroll.adaptation.training import AdaptedPredictor
     from scroll.embedding.embedder import Embedder
+
+_UNEVEN = 1000  # times the samples of the rarest class
+
 
 Predictor: TypeAlias = LinearPredictor | QuadraticPredictor
 
@@ -66,6 +70,7 @@ def fit_head(values: dict, state: State) -> FittedHead:
             f'head {values["head"]} with lift {lift}: the samples were counted with lift '
             f'{learned.lift}{kind}, and another head needs other sums: learn again'
         )
+    _warn_of_uneven_classes(statistics, name)
     if head.make is not HEADS['qda'].make:
         settings = replace(settings, pooling=None)
     elif settings.pooling == AUTO:
@@ -81,6 +86,21 @@ def exemplars_of(state: State, purpose: str) -> Exemplars:
         instead = ', use f_T or adaptation mode none' if purpose == 'adaptation' else ''
         raise InputError(f'{purpose} needs a buffer: buffer_size is 0{instead}')
     return state.buffer.content()
+
+
+def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
+    """Warn where ridge would find a rare class hardly ever."""
+    counts = statistics.counts
+    if (
+        HEADS[head].make is HEADS['ridge'].make
+        and len(counts) > 1
+        and counts.max() >= _UNEVEN * counts.min()
+    ):
+        warnings.warn(
+            f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
+            "ever finds the rare one; head='balanced' counts each class alike",
+            stacklevel=6,
+        )
 
 
 def adapt_head(

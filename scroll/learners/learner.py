@@ -24,7 +24,7 @@ from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
-from scroll.ground.tables import names_of, numbers_of
+from scroll.ground.tables import names_of, numbers_of, warn_of_half
 from scroll.heads.registry import empty_statistics
 from scroll.heads.scaling import fit_scale
 from scroll.learners.fitted_head import FittedHead, Predictor, adapt_head, fit_head
@@ -359,11 +359,17 @@ class Scroll:
 
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples
         that were never learned and are much like those that were may pass.)"""
-        _, features, keys = self._embed(X, keep=False)
+        features, keys = self._learned(X)
         labels = check_labels(y, len(features))
         return self._edit(
             lambda state: self._drop_from_cache(X, state.without(features, keys, labels))
         )
+
+    def _learned(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Features and keys of samples that must be among those learned."""
+        warn_of_half(X)
+        _, features, keys = self._embed(X, keep=False)
+        return features, keys
 
     def _drop_from_cache(self, samples, rest: State) -> State:
         """Drop the features of samples from the embedder's cache; return the rest."""
@@ -378,15 +384,15 @@ class Scroll:
         not tell: give all its samples X; not needed where there is a matrix a class (the heads
         `balanced`, `qda`), or the buffer has all its samples."""
         name = check_labels([label], 1).tolist()[0]
-        embedded = None if X is None else self._embed(X, keep=False)
+        learned = None if X is None else self._learned(X)
 
         def without_class(state: State) -> State:
             count = state.count_of(name)
-            if embedded is None:
+            if learned is None:
                 held = state.exemplars_of(name)
                 rest = state.without_class(name)
                 return rest if held is None else self._drop_from_cache(held.samples, rest)
-            _, features, keys = embedded
+            features, keys = learned
             if len(features) != count:
                 raise InputError(
                     f'{len(features)} of {count} samples of class {name!r} are given: expected all'

@@ -4,7 +4,8 @@ label.
 
 import copy
 import unicodedata
-from contextlib import nullcontext
+import warnings
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from scroll import Adaptation, Scroll, ScrollClassifier
+from scroll import Adaptation, InputError, Scroll, ScrollClassifier
 from scroll.ground.grid import intake, quantise
 from tests.scroll.conftest import refused
 
@@ -175,13 +176,31 @@ def test_what_was_learned_in_float64_is_removed_as_its_float32_copy(make):
     ],
 )
 @pytest.mark.parametrize('kind', ['float16', 'bfloat16', 'float8_e4m3fn'])
-def test_numbers_of_few_bits_are_the_float32_that_they_equal(make, kind):
+def test_numbers_of_few_bits_are_the_float32_that_they_equal_and_other_samples(make, kind):
     types = pytest.importorskip('ml_dtypes')
     tensor = torch.tensor(X).to(getattr(torch, kind))
     values = tensor.float().numpy()
     expected = make().partial_fit(values, Y).digest()
     for few in (tensor, values.astype(getattr(types, kind, kind))):
         assert make().partial_fit(few, torch.tensor(Y).bfloat16()).digest() == expected
+        with suppress(InputError), pytest.warns(UserWarning, match=kind):
+            make().partial_fit(X, Y).remove(few[:2], Y[:2])
+
+
+def test_a_half_precision_copy_is_said_to_be_another_sample(command):
+    np.savez('x.npz', X=X[:2].astype(np.float16), y=Y[:2])
+    Scroll(buffer_size=0).partial_fit(X, Y).save('s.npz')
+    assert 'float16' in command('remove', 's.npz', '--samples', 'x.npz', '-o', 's.npz')[2]
+
+
+@pytest.mark.parametrize('how, said', [('--no-keep_keys', True), ('--keep_keys', False)])
+def test_a_removal_says_where_it_is_not_known_whether_the_samples_were_learned(command, how, said):
+    for name, at in {'a': slice(60), 'b': slice(60, 90), 'c': slice(70, 75)}.items():
+        np.savez(f'{name}.npz', X=X[at], y=Y[at])
+    command('learn', 'a.npz', 'b.npz', how, '-o', 's.npz')
+    for removed, unknown in (('b.npz', False), ('c.npz', said)):  # b is a part that was counted
+        code, _, err = command('remove', 's.npz', '--samples', removed, '-o', 'out')
+        assert (code, 'not verified' in err) == (0, unknown)
 
 
 @pytest.mark.parametrize('flush', [False, True])
@@ -375,3 +394,14 @@ def test_tables_that_are_not_read_are_refused_and_columns_with_gaps_are_read():
         gaps.iloc[3, 2] = pd.NA
         with refused('missing'):
             Scroll().partial_fit(gaps, Y)
+
+
+def test_classes_of_uneven_size_get_a_hint_that_names_balanced():
+    many = R.normal(size=(2002, 4))
+    labels = np.r_[np.zeros(2000, int), 1, 1]
+    with pytest.warns(UserWarning, match="head='balanced'"):
+        Scroll(buffer_size=0).partial_fit(many, labels).predictor()
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        Scroll(head='balanced', buffer_size=0).partial_fit(many, labels).predictor()
+        Scroll(buffer_size=0).partial_fit(X, Y).predictor()

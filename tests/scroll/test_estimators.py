@@ -359,6 +359,7 @@ def test_columns_are_calibrated_and_ranked_one_by_one_as_those_of_scikit_learn(h
             found[-1] += [score(truth, scores, average=average) for average in ('micro', 'macro')]
     assert (np.subtract(*found) > -0.05).all()
     learner = Scroll(head=head, buffer_size=50, strategy='hash', **how).fit(x[half], y[half])
+    assert roc_auc_score(y[rest], learner.predict_proba(x[rest]), multi_class='ovr') > 0.94
     offset = learner.decision_function(x[rest]) - ours.decision_function(x[rest])
     assert np.ptp(offset, axis=1).max() <= 1e-12 * np.abs(offset).max() + 1e-12
 

@@ -115,6 +115,19 @@ def test_what_killed_exports_left_goes_with_the_next_one(command):
     assert set(os.listdir()) - before == {'e', 'e.1-0123abcd.part', 'f', 'there'}
 
 
+@pytest.mark.parametrize(
+    'words', ['add s.npz x.npz -o', 'predict s.npz x.npz -o', 'export s.npz -o']
+)
+def test_a_folder_is_not_made_without_a_word(command, words):
+    code, _, err = command(*words.split(), 'new/er/s')
+    assert code == 0
+    assert err.endswith(f'made the folder {os.getcwd()}/new/er\n')
+    assert os.path.exists('new/er/s')
+    assert 'folder' not in command(*words.split(), 'new/er/t')[2]
+    assert 'folder' not in command('add', 'nothing', 'x.npz', '-o', 'newer/s')[2]
+    assert not os.path.exists('newer')
+
+
 def test_labels_on_standard_output(command):
     assert command('predict', 's.npz', 'x.npz', '-o', 'labels.csv')[0] == 0
     code, out, err = command('predict', 's.npz', 'x.npz', '-o', '-')

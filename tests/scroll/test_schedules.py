@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scroll.ground.randomness import stream_seed
 from scroll.streams.schedule_forms import class_splits
 from scroll.streams.schedules import Schedule, make_schedule
 from tests.scroll.conftest import quick, refused
@@ -151,6 +152,12 @@ def test_a_malformed_spec_is_refused_in_one_line(spec):
         make_schedule(spec, LABELS)
 
 
+def test_labels_that_are_none_are_refused():
+    for labels in ([[0, 1], [1, 0]], [0, np.nan, 1], None, 3, [1, None]):
+        with refused('^y'):
+            make_schedule('iid', labels)
+
+
 @pytest.mark.parametrize(
     'spec, word',
     [
@@ -163,6 +170,11 @@ def test_a_malformed_spec_is_refused_in_one_line(spec):
 def test_the_nearest_word_is_offered(spec, word):
     with refused(f'did you mean {word}'):
         make_schedule(spec, [0, 1, 0, 1])
+
+
+def test_each_concern_has_a_random_stream_of_its_own():
+    concerns = 'schedule', 'buffer', 'adaptation'
+    assert len({stream_seed(seed, name) for seed in range(20) for name in concerns}) == 60
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from scroll import Adaptation, Scroll
 from scroll.ground.grid import intake, quantise
 from scroll.ground.settings import HEAD_CHOICES
 from scroll.heads.scaling import cross_entropies, fit_scale
-from tests.scroll.conftest import left_out, make_stream, quick, refused
+from tests.scroll.conftest import left_out, make_stream, quick, refused, toy_images
 
 
 def photographs(count: int = 60, wrong: int = 0) -> tuple:
@@ -108,6 +108,16 @@ def test_cleanlab_finds_wrong_labels_by_them():
     assert (ranked[:25] < 30).mean() > 0.9
     confidence = scores[ranked, labels[ranked]]
     assert (np.diff(confidence) >= 0).all()  # the ranking is that of our numbers
+
+
+def test_images_are_scored_through_the_backbone(embedder):
+    images, labels = toy_images()
+    learner = Scroll(embedder, buffer_size=0).partial_fit(images, labels)
+    features = embedder(images)[0]
+    alone = Scroll(buffer_size=0).learn(features, features, np.arange(24, dtype=np.uint64), labels)
+    np.testing.assert_allclose(
+        learner.out_of_sample(images, labels), alone.out_of_sample(features, labels), atol=1e-6
+    )
 
 
 def test_what_was_not_learned_has_none():

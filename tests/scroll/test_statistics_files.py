@@ -153,3 +153,10 @@ def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
     assert Statistics.load('twice.npz').counts.tolist() == [30] * 4
     assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0
     assert Statistics.load('once.npz') == Statistics.load('named.npz')
+
+
+def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command):
+    of(STREAM, A).save('forged.npz', parts={of(STREAM, B).digest(): 1})
+    code, _, err = command('show', 'forged.npz')
+    assert code == 2
+    assert 'not those of their parts' in err

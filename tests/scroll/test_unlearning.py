@@ -265,3 +265,9 @@ def test_names_that_cannot_be_are_refused(names, word):
     with refused(word):
         learner.rename(names)
     assert digests(learner) == before
+
+
+def test_which_samples_were_never_learned_is_known_by_their_keys():
+    learner = Scroll(keep_keys=True).fit(*part(range(9)))
+    with refused('1 of 2 samples were never learned.* at 1'):
+        learner.remove(*part([0, 9]))
