@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import torch
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.cosine_classifier import CosineClassifier, normalise
-from models.utils.replay_model import ReplayModel
+from models.utils.replay_model import ReplayModel, task_free
 from scroll.ground.randomness import torch_stream
 
 _BASE_TEMPERATURE = 0.07
@@ -75,15 +75,11 @@ class ErAml(ReplayModel):
 
     NAME = 'er_aml'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
+    FLAGS = {
+        'task_free': task_free(default=False),
+        'supcon_temperature': Flag(real(positive=True), 0.2, 'of the contrast'),
+    }
     ONLINE = True
-
-    @staticmethod
-    def get_parser(parser):
-        ReplayModel.get_parser(parser, task_free=False)
-        parser.add_argument(
-            '--supcon_temperature', type=real(positive=True), default=0.2, help='of the contrast'
-        )
-        return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         backbone.classifier = CosineClassifier(backbone.classifier)

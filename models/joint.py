@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, TensorDataset
 
-from core.arguments import whole
+from core.arguments import Flag, whole
 from core.loss_watch import LossWatch
 from core.seeded_loader import create_seeded_dataloader
 from datasets.utils.loader import InMemoryDataset
@@ -41,17 +41,14 @@ class Joint(ContinualModel):
         'batch_iterations': 'nothing is learned while tasks come',
         'eval_epochs': 'nothing is learned before the last task ends',
     }
-
-    @staticmethod
-    def get_parser(parser):
-        parser.add_argument(
-            '--fit_every_task',
+    FLAGS = {
+        'fit_every_task': Flag(
+            whole(0),
+            0,
+            'train from the start and evaluate after every N tasks (0: after the last alone)',
             affects='record',
-            type=whole(0),
-            default=0,
-            help='train from the start and evaluate after every N tasks (0: after the last alone)',
         )
-        return parser
+    }
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

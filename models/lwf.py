@@ -8,7 +8,7 @@ Accuracy: 22 % (± 8 on other processors).
 
 import torch
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.continual_model import ContinualModel
 from models.utils.losses import masked_cross_entropy, softened_cross_entropy
 from utils.buffer import logits_of, plain_samples
@@ -26,18 +26,11 @@ class Lwf(ContinualModel):
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
+    FLAGS = {
+        'alpha': Flag(real(0), 0.5, 'weight of distillation'),
+        'softmax_temp': Flag(real(positive=True), 2.0, 'temperature of distillation'),
+    }
     RAW_NOT_AUG = True
-
-    @staticmethod
-    def get_parser(parser):
-        parser.add_argument('--alpha', type=real(0), default=0.5, help='weight of distillation')
-        parser.add_argument(
-            '--softmax_temp',
-            type=real(positive=True),
-            default=2.0,
-            help='temperature of distillation',
-        )
-        return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

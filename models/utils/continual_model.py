@@ -24,6 +24,8 @@ class ContinualModel(nn.Module):
     Class attributes:
         NAME: its name for `--model`.
         COMPATIBILITY: settings it is made for; by default all but 'cssl'.
+        FLAGS: name -> `core.arguments.Flag`, of its own.
+        DEFAULTS: name -> default, of flags that all methods have.
         AVAIL_OPTIMS: choices of `--optimizer`.
         RAW_STREAM: inputs of `observe` and `forward` are un-augmented uint8 images (B, H, W, C).
         RAW_NOT_AUG: un-augmented images of `observe` are uint8 (B, H, W, C), for a
@@ -47,6 +49,8 @@ class ContinualModel(nn.Module):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
     RAW_STREAM = RAW_NOT_AUG = ONLINE = False
+    FLAGS = {}
+    DEFAULTS = {}
     REFUSED_FLAGS = {}
     TRANSIENT = ()
     psi_digest = None
@@ -78,9 +82,13 @@ class ContinualModel(nn.Module):
         # a subclass's own may need what is yet to come: `get_model`
         ContinualModel.to(self, self.device)
 
-    @staticmethod
-    def get_parser(parser):
+    @classmethod
+    def get_parser(cls, parser):
         """Add the method's flags to `parser` and return it."""
+        for name, (kind, default, text, affects) in cls.FLAGS.items():
+            values = {'choices' if isinstance(kind, tuple) else 'type': kind}
+            parser.add_argument(f'--{name}', default=default, help=text, affects=affects, **values)
+        parser.set_defaults(**cls.DEFAULTS)
         return parser
 
     def to(self, device):

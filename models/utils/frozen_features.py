@@ -33,6 +33,11 @@ class FrozenModel(ContinualModel):
         self.embedder = make_embedder(self.net, args, dataset, self.device)
         self.features_of = EvaluationFeatures(self.embedder)
 
+    @classmethod
+    def get_parser(cls, parser):
+        add_embedding_args(parser)
+        return super().get_parser(parser)
+
     def get_parameters(self):
         return []  # the backbone is frozen
 
