@@ -10,7 +10,6 @@ CIFAR-100 in ten tasks, |M| = 500: 58.9 % (results/rows/lite_comparison.csv, one
 import numpy as np
 import torch
 from torch.autograd.functional import hessian, jacobian
-from torch.utils.data import Subset
 
 from core.arguments import Flag, binary_to_boolean_type, real, whole
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
@@ -113,8 +112,7 @@ class Bic(ReplayModel):
                 'a share below 1'
             )
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.newest = self.old.clone()
+        self.old = self.newest = self.class_mask()
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
         self.teacher = None
         self.held_out = None
@@ -138,8 +136,7 @@ class Bic(ReplayModel):
         if not self.buffer.is_empty():
             self.join_and_hold_out(dataset)
         self.old = self.seen
-        self.newest = torch.zeros_like(self.old)
-        self.newest[self.new_classes(dataset)] = True
+        self.newest = self.class_mask(self.new_classes(dataset))
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
 
     def join_and_hold_out(self, dataset) -> None:
@@ -149,10 +146,7 @@ class Bic(ReplayModel):
         per_class = len(self.buffer) / self.n_past_classes
         count = max(1, round(self.args.valset_split * per_class))
         held = some_of_each(train.targets, count, self.random)
-        if hasattr(train, 'raw'):
-            self.held_out = train.data[held], train.targets[held]
-        else:
-            self.held_out = plain_samples(Subset(train, np.flatnonzero(held)), raw=False)
+        self.held_out = [part[held] for part in plain_samples(train, self.RAW_NOT_AUG)]
         train.data = train.data[~held]
         train.targets = train.targets[~held]
 

@@ -31,15 +31,13 @@ class Icarl(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.seen = self.old.clone()
+        self.old = self.seen = self.class_mask()
         self.old_net = None
         self.class_means = None
 
     def begin_task(self, dataset):
         self.old = self.seen
-        self.seen = self.seen.clone()
-        self.seen[self.new_classes(dataset)] = True
+        self.seen = self.old | self.class_mask(self.new_classes(dataset))
         icarl_replay(self, dataset)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

@@ -34,13 +34,11 @@ class Lwf(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.seen = self.old.clone()
+        self.old = self.seen = self.class_mask()
 
     def begin_task(self, dataset):
         self.old = self.seen
-        self.seen = self.seen.clone()
-        self.seen[self.new_classes(dataset)] = True
+        self.seen = self.old | self.class_mask(self.new_classes(dataset))
         if self.current_task > 0:
             self.warm_up(dataset)
             train = dataset.train_loader.dataset

@@ -150,20 +150,18 @@ def _coverage(dataset, arguments: dict, record: Record) -> tuple[str, list]:
         of_tasks = f', tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
     elif tasks.stop < dataset.N_TASKS:
         of_tasks = f', {tasks.stop} of {dataset.N_TASKS} tasks'
-    counts = dataset.left_out(tasks)
+    schedule = getattr(dataset, 'schedule', None)
+    covers = schedule.covers if schedule else 'all'
     cuts = []
     lines = []
     for flag, (usual, words) in _CUTS.items():
         value = arguments.get(flag, usual)
-        count = counts.get(flag)
-        if value not in (usual, None) and count != 0:
+        if value not in (usual, None) and (flag != 'schedule' or covers == 'part'):
             shown = value if isinstance(value, str) else f'{value:g}'
-            cuts.append(f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})')
-    schedule = getattr(dataset, 'schedule', None)
+            cuts.append(f'{words} (--{flag} {shown})')
     if cuts:
-        total = f'{len(dataset.images.train_labels):,} ' if schedule else ''
-        lines.append(f'this run left out, of {total}training samples: {", ".join(cuts)}')
-    if schedule and schedule.covers == 'repeats':
+        lines.append(f'this run left out training samples: {", ".join(cuts)}')
+    if covers == 'repeats':
         order = schedule.order
         lines.append(f'samples came again: {len(order):,} draws of {len(np.unique(order)):,}')
     return of_tasks, lines

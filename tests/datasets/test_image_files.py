@@ -38,8 +38,8 @@ def read_image(path, size):
             with refused('not a readable image'):
                 decode(path)
         else:
-            np.testing.assert_array_equal(pixels, decode(path)[0])
-    return read_images([path], size, path)[0]
+            np.testing.assert_array_equal(pixels, decode(path))
+    return read_images([path], size)[0]
 
 
 def grey(*values) -> list:
@@ -197,19 +197,11 @@ FRAMES = [Image.new('RGB', (4, 4), colour) for colour in ('red', 'blue')]
 
 
 @pytest.mark.parametrize('suffix', ['.gif', '.tif', '.webp', '.png'])
-def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix):
+def test_the_first_frame_is_read(tmp_path, suffix):
+    path = tmp_path / f'x{suffix}'
     options = {'lossless': True} if suffix == '.webp' else {}
-    for name in 'ab':
-        path = tmp_path / f'{name}{suffix}'
-        FRAMES[0].save(path, save_all=True, append_images=FRAMES[1:], **options)
-    Image.new('RGB', (4, 4)).save(tmp_path / 'c.png')
-    paths = [tmp_path / name for name in (f'a{suffix}', f'b{suffix}', 'c.png')]
-    for _ in range(2):
-        assert read_images(paths, 4, tmp_path)[:, 1, 1].tolist() == [[255, 0, 0]] * 2 + [[0] * 3]
-    err = capsys.readouterr().err
-    assert len(err.splitlines()) == 1
-    assert f'{tmp_path}: 2 of 3 images' in err
-    assert str(paths[0]) in err
+    FRAMES[0].save(path, save_all=True, append_images=FRAMES[1:], **options)
+    assert read_image(path, 4)[1, 1].tolist() == [255, 0, 0]
 
 
 # -- what is read, and what is not
