@@ -98,20 +98,15 @@ def for_batches(transform):
     """A transform as `apply_transform` wants it for whole batches: a `Compose` of torchvision's own
     transforms becomes a `BatchedCompose`, all else stays."""
     steps = _flat(transform)
-    if len(steps) < 2 or not all(
-        type(step).__module__.startswith('torchvision.') for step in steps
-    ):
-        return transform
-    return BatchedCompose(steps[1:])
+    own = all(type(step).__module__.startswith('torchvision.') for step in steps)
+    return BatchedCompose(steps) if own and steps != [transform] else transform
 
 
 def _flat(transform) -> list:
-    """A transform, and after it the parts of a `Compose` and of those among its parts, without
-    themselves.
-    """
-    parts = getattr(transform, 'transforms', [])
-    inner = [_flat(part) for part in parts]
-    return [transform, *(step for steps in inner for step in (steps[1:] or steps))]
+    """The parts of a `Compose`, and of those among its parts; another transform alone."""
+    if type(transform).__name__ != 'Compose':
+        return [transform]
+    return [step for part in transform.transforms for step in _flat(part)]
 
 
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:

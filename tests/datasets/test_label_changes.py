@@ -114,7 +114,7 @@ def test_two_flags_that_cut_the_stream_and_joint_where_it_cannot_be(stream):
         stream('seq-digits', '--n_splits 5 --inc 5')
     with refused('--b has no effect'):
         stream('seq-digits', '--b 5')
-    with refused('--joint 1', '--n_splits'):
+    with refused('--joint and --n_splits both cut the stream'):
         stream('seq-digits', '--n_splits 5', joint=1)
     with refused('--joint', 'shuffled-digits', 'domain-il'):
         stream('shuffled-digits', joint=1)

@@ -185,14 +185,13 @@ def test_the_summary_counts_repeated_draws_and_says_where_samples_are_not_counte
     came = len(set(dataset.schedule.order.tolist()))
     assert 'in any order of these 200 samples' in out
     assert f'samples came again: 200 draws of {came}' in out
-    assert f'{1442 - came:,} not in the stream (--schedule {spec})' in out
     flags = '--head auto --lift none --adaptation none --debug_mode 1 --shard 1/2 --batch_size 8'
     train(*ready(flags))
     out = ' '.join(capsys.readouterr().out.split())
     learned = int(re.search(r'any order of these (\d+) samples \(f_T: with this buffer\)', out)[1])
     assert learned < 5 * 5 * 8  # five tasks, five batches of 8, and half of these
-    assert 'all after the first batches' in out
-    assert 'all in other shards (--shard 1/2)' in out
+    assert 'after the first batches' in out
+    assert 'in other shards (--shard 1/2)' in out
 
 
 def pass_over(model, dataset, raw=True) -> None:
