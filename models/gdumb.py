@@ -13,14 +13,11 @@ import numpy as np
 import torch
 
 from core.arguments import Flag, real, whole
-from core.loss_watch import LossWatch
 from models.utils.replay_model import ReplayModel
 from scroll.ground.errors import InputError
 from scroll.ground.grid import sample_keys
-from scroll.ground.progress import Progress
 from scroll.ground.randomness import stream_seed, torch_stream
 from utils.augmentations import cutmix_data
-from utils.batch_norm import training_mode
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
@@ -117,11 +114,8 @@ class Gdumb(ReplayModel):
             weight_decay=args.optim_wd,
         )
         rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
-        training_mode(self.net, args.bn)
-        progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
-        for epoch, rate in enumerate(progress.over(rates)):
-            opt.param_groups[0]['lr'] = rate
-            losses = LossWatch(f'the buffer, epoch {epoch + 1}')
+        for epoch, losses in self.passes('the buffer', len(rates)):
+            opt.param_groups[0]['lr'] = rates[epoch]
             order = torch.randperm(len(labels), generator=random).to(self.device)
             batches = list(order.split(args.fitting_batch_size))
             if batches[1:] and len(batches[-1]) == 1:  # as `ImageLoader` has it
@@ -133,7 +127,6 @@ class Gdumb(ReplayModel):
                 losses.add(loss)
                 torch.nn.utils.clip_grad_norm_(self.net.parameters(), args.clip)
                 opt.step()
-            losses.check()
 
     def renew_head(self) -> None:
         """A head with new random weights, from a stream of its own."""

@@ -172,11 +172,6 @@ class Buffer:
         mask_task_out: leave out the samples of this task, by `task_labels`."""
         rows = np.arange(len(self))
         if mask_task_out is not None:
-            if not hasattr(self, 'task_labels'):
-                raise InputError(
-                    "the buffer's samples do not say which task they are of: start with an "
-                    'empty buffer'
-                )
             rows = np.flatnonzero(self.task_labels[: len(self)].cpu() != mask_task_out)
         rows = torch.as_tensor(self.generator.choice(rows, min(size, len(rows)), replace=False))
         out = self.get_data_by_index(rows, transform, device)

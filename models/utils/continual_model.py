@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 from core.environment import get_device, warn_once
+from core.loss_watch import LossWatch
 from core.plugins import is_shipped
 from scroll.ground.errors import InputError
+from scroll.ground.progress import Progress
 from utils.augmentations import for_batches
-from utils.batch_norm import networks_of
+from utils.batch_norm import networks_of, training_mode
 
 
 class ContinualModel(nn.Module):
@@ -177,6 +179,17 @@ class ContinualModel(nn.Module):
         ContinualModel.backward(self, loss)  # a subclass may have something else of that name
         self.opt.step()
         return loss
+
+    def passes(self, over: str, count: int):
+        """Yield (number, a `LossWatch` for its losses) of each pass over what has been collected.
+
+        In training mode; InputError at the end of a pass whose losses were not finite."""
+        training_mode(self.net, self.args.bn)
+        progress = Progress(f'Fitting {over}, epochs', count, quiet=self.args.non_verbose)
+        for epoch in progress.over(range(count)):
+            losses = LossWatch(f'{over}, epoch {epoch + 1}')
+            yield epoch, losses
+            losses.check()
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         """Learn from one batch; return the loss (a number or a tensor), or a dict with 'loss'.

@@ -71,7 +71,6 @@ def write_palette(path):
 
 
 KINDS = {  # name -> ((suffix, write), expected colours of a row of pixels)
-    'L': (saved('L', [0, 1, 128, 255], '.png'), grey(0, 1, 128, 255)),
     'RGB': (saved('RGB', [(1, 2, 3), (250, 0, 9)], '.png'), [[1, 2, 3], [250, 0, 9]]),
     # over white: (a c + (255 - a) 255) / 255
     'LA': (

@@ -105,10 +105,6 @@ def test_greedy_gives_a_class_that_was_loaded_its_share():
         filled(10, 50, 10, strategy='greedy').serialize()
     )
     assert np.bincount(offer(again, [0] * 50, 50).labels[: len(again)]).tolist() == [2] * 5
-    for labels in (None, [-1, -1, -1]):  # labels may be missing
-        nameless = Buffer(2, sample_selection_strategy='greedy', seed=0)
-        nameless.add_data(numbered(3), labels)
-        assert len(nameless) == 2
 
 
 def test_kinds_of_numbers():
@@ -162,9 +158,6 @@ def test_what_comes_out():
     assert torch.equal(changed, buffer.examples[rows].float() + 1)
     assert buffer.get_all_data()[1].tolist() == list(range(6))
     assert buffer.get_data_by_index([3])[1].tolist() == [3]
-    del buffer.task_labels
-    with refused('which task', 'empty buffer'):
-        buffer.get_data(6, mask_task_out=1)
 
 
 @pytest.mark.parametrize('strategy', ['reservoir', 'greedy'])
