@@ -129,7 +129,7 @@ class Buffer:
         source = list(last.values())
         self._write(list(last), {name: values[source] for name, values in columns.items()})
 
-    def _write(self, rows: list, columns: dict) -> None:
+    def _write(self, rows: list | slice, columns: dict) -> None:
         """Put samples, attribute -> (B, ...), into these rows."""
         for name, values in columns.items():
             store = self._rows(name, values)
@@ -216,7 +216,7 @@ class Buffer:
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""
         stored = {name: content[name] for name in ATTRIBUTES if name in content}
-        shapes = [getattr(values, 'shape', ())[:1] for values in stored.values()]
+        shapes = [isinstance(v, torch.Tensor) and v.shape[:1] for v in stored.values()]
         if stored and (not shapes[0] or len(set(shapes)) > 1 or 'examples' not in stored):
             raise InputError(
                 'what is to be loaded is no buffer: expected examples, and tensors with the same '
