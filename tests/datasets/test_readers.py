@@ -12,7 +12,7 @@ from tests.conftest import refused
 
 
 class Cifar:
-    """As torchvision's, of four training and two test images."""
+    """A stand-in for torchvision's, of four training and two test images."""
 
     base_folder = 'cifar-batches'
     filename = 'cifar.tar.gz'

@@ -167,7 +167,7 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
 def test_the_summary_claims_what_holds_of_the_samples_that_came(
     ready, capsys, flags, header, learned, left_out
 ):
-    """With the number of those that were learned, and each cause why others were not."""
+    """The number of those that were learned, and each cause why others were not."""
     train(*ready('--adaptation none', flags))
     out = ' '.join(capsys.readouterr().out.split())
     assert f'statistics and f_T are the same in any order of these {learned} samples, on ' in out
