@@ -74,7 +74,7 @@ def embed(embedder, samples: list) -> tuple:
     with Progress('Embedding', len(samples)) as progress:
         for start in range(0, len(samples), size):
             part = samples[start : start + size]
-            images = [np.asarray(decode(x)[0]) if isinstance(x, Path) else x for *_, x in part]
+            images = [np.asarray(decode(x)) if isinstance(x, Path) else x for *_, x in part]
             for (split, name, *_), x in zip(part, images):
                 digest.update(f'{split} {name} {x.shape} {sample_keys(x[None])[0]:016x}\n'.encode())
             rows.append(

@@ -12,6 +12,8 @@ import math
 import re
 import textwrap
 import typing
+from collections.abc import Callable
+from typing import NamedTuple
 
 from scroll.commands.parser import LineParser
 
@@ -148,6 +150,15 @@ class ArgumentParser(_Declaring, LineParser):
         return {
             action.dest: getattr(action, 'affects', 'result') for action in reversed(self._actions)
         }
+
+
+class Flag(NamedTuple):
+    """A flag of a method. kind: its type, or the words to choose from. affects: of `AFFECTS`."""
+
+    kind: Callable | tuple
+    default: object
+    help: str
+    affects: str = 'result'
 
 
 def column_of(flag: str, columns) -> str:

@@ -97,13 +97,9 @@ class SequentialFeatures(ScheduledDataset):
             raise InputError(
                 '--features is missing: seq-features needs npz, npy or Parquet files of X and y'
             )
-        files = set()
-        for file in map(os.path.realpath, [*args.features, *(args.test_features or ())]):
-            if file in files:
-                raise InputError(
-                    f'--features, --test_features: {file} is named twice: name each file once'
-                )
-            files.add(file)
+        files = list(map(os.path.realpath, [*args.features, *(args.test_features or ())]))
+        if len(set(files)) < len(files):
+            raise InputError('--features, --test_features: a file is named twice')
         options = inspect.signature(get_backbone_class(args.backbone)).parameters
         if args.weights != 'none' or 'num_inputs' not in options:
             raise InputError(

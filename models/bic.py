@@ -10,9 +10,8 @@ CIFAR-100 in ten tasks, |M| = 500: 58.9 % (results/rows/lite_comparison.csv, one
 import numpy as np
 import torch
 from torch.autograd.functional import hessian, jacobian
-from torch.utils.data import Subset
 
-from core.arguments import binary_to_boolean_type, real, whole
+from core.arguments import Flag, binary_to_boolean_type, real, whole
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
 from scroll.ground.errors import InputError
@@ -87,48 +86,24 @@ class Bic(ReplayModel):
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
     TRANSIENT = ('task_data',)
-
-    @staticmethod
-    def get_parser(parser):
-        flag = ReplayModel.get_parser(parser).add_argument
-        flag(
-            '--bic_epochs',
-            type=whole(0),
-            default=250,
-            help=(
-                'passes over the held-out samples, at most; stage 2 ends at its optimum, after '
-                'about ten'
-            ),
-        )
-        flag('--temp', type=real(positive=True), default=2.0, help='temperature of distillation')
-        flag(
-            '--valset_split',
-            type=real(positive=True),
-            default=0.1,
-            help='share of exemplars held out, at least one a class',
-        )
-        flag(
-            '--wd_reg', type=real(0), default=0.0, help='weight of |theta|^2 in the loss of stage 1'
-        )
-        flag(
-            '--distill_after_bic',
-            type=binary_to_boolean_type,
-            default=True,
-            help='the teacher is corrected, too',
-        )
-        flag(
-            '--distill_weight',
-            choices=('paper', 'mammoth'),
-            default='paper',
-            help='lambda: n / (n + m), or 1 / (t + 1)',
-        )
-        flag(
-            '--distill_scale',
-            type=real(0),
-            default=1.0,
-            help="factor of the distillation loss (Mammoth's: temp^2)",
-        )
-        return parser
+    FLAGS = {
+        'bic_epochs': Flag(
+            whole(0),
+            250,
+            'passes over the held-out samples, at most; stage 2 ends at its optimum, after about '
+            'ten',
+        ),
+        'temp': Flag(real(positive=True), 2.0, 'temperature of distillation'),
+        'valset_split': Flag(
+            real(positive=True), 0.1, 'share of exemplars held out, at least one a class'
+        ),
+        'wd_reg': Flag(real(0), 0.0, 'weight of |theta|^2 in the loss of stage 1'),
+        'distill_after_bic': Flag(binary_to_boolean_type, True, 'the teacher is corrected, too'),
+        'distill_weight': Flag(
+            ('paper', 'mammoth'), 'paper', 'lambda: n / (n + m), or 1 / (t + 1)'
+        ),
+        'distill_scale': Flag(real(0), 1.0, "factor of the distillation loss (Mammoth's: temp^2)"),
+    }
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.valset_split >= 1:
@@ -137,8 +112,7 @@ class Bic(ReplayModel):
                 'a share below 1'
             )
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.newest = self.old.clone()
+        self.old = self.newest = self.class_mask()
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
         self.teacher = None
         self.held_out = None
@@ -162,8 +136,7 @@ class Bic(ReplayModel):
         if not self.buffer.is_empty():
             self.join_and_hold_out(dataset)
         self.old = self.seen
-        self.newest = torch.zeros_like(self.old)
-        self.newest[self.new_classes(dataset)] = True
+        self.newest = self.class_mask(self.new_classes(dataset))
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
 
     def join_and_hold_out(self, dataset) -> None:
@@ -173,10 +146,7 @@ class Bic(ReplayModel):
         per_class = len(self.buffer) / self.n_past_classes
         count = max(1, round(self.args.valset_split * per_class))
         held = some_of_each(train.targets, count, self.random)
-        if hasattr(train, 'raw'):
-            self.held_out = train.data[held], train.targets[held]
-        else:
-            self.held_out = plain_samples(Subset(train, np.flatnonzero(held)), raw=False)
+        self.held_out = [part[held] for part in plain_samples(train, self.RAW_NOT_AUG)]
         train.data = train.data[~held]
         train.targets = train.targets[~held]
 

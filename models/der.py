@@ -9,7 +9,7 @@ Accuracy: 51 % (± 8 on other processors).
 import torch
 import torch.nn.functional as F
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.replay_model import ReplayModel
 
 
@@ -21,13 +21,7 @@ class Der(ReplayModel):
 
     NAME = 'der'
     ROWS = ('examples', 'logits')
-
-    @staticmethod
-    def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument(
-            '--alpha', type=real(0), default=0.5, help='weight of replayed logits'
-        )
-        return parser
+    FLAGS = {'alpha': Flag(real(0), 0.5, 'weight of replayed logits')}
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         logits = self.net(inputs)

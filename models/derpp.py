@@ -7,7 +7,7 @@ Accuracy: 57 % (± 10 on other processors).
 CIFAR-100 in ten tasks, |M| = 500: 53.3 % (results/rows/lite_comparison.csv, one seed).
 """
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.der import Der
 
 
@@ -18,13 +18,7 @@ class Derpp(Der):
 
     NAME = 'derpp'
     ROWS = ('examples', 'labels', 'logits')
-
-    @staticmethod
-    def get_parser(parser):
-        Der.get_parser(parser).add_argument(
-            '--beta', type=real(0), default=0.5, help='weight of replayed labels'
-        )
-        return parser
+    FLAGS = {**Der.FLAGS, 'beta': Flag(real(0), 0.5, 'weight of replayed labels')}
 
     def with_replay(self, loss):
         loss = super().with_replay(loss)

@@ -10,9 +10,8 @@ CIFAR-10 in five tasks: 56.7 % (results/rows/table_6_ensemble.csv, mean of 3 see
 import torch
 import torch.nn.functional as F
 
-from core.arguments import real, whole
-from models.utils import frozen_features
-from models.utils.frozen_features import FrozenModel, as_images
+from core.arguments import Flag, real, whole
+from models.utils.frozen_features import FrozenModel, as_images, decide_dtype
 from scroll.ground.arguments import check_memory
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID
@@ -43,27 +42,20 @@ class Ens(FrozenModel):
         'ENS moves each weight by the sign of its gradient',
     )
     REFUSED_FLAGS['bn'] = 'the backbone is frozen'
+    FLAGS = {
+        'n_classifiers': Flag(whole(1), 1024, 'm'),
+        'top_k': Flag(whole(1), 32, 'k, classifiers that answer'),
+        'tau': Flag(real(positive=True), 250.0, 'bound of an answer'),
+        'keys': Flag(
+            ('normal', 'data'),
+            'normal',
+            "keys from N(0, 1), or with the mean and standard deviation of the first batch's "
+            'features',
+        ),
+    }
+    DEFAULTS = {'lr': 1e-4, 'n_epochs': 1, 'batch_size': 60}
 
-    @staticmethod
-    def get_parser(parser):
-        frozen_features.add_embedding_args(parser)
-        flag = parser.add_argument_group('ENS').add_argument
-        flag('--n_classifiers', type=whole(1), default=1024, help='m')
-        flag('--top_k', type=whole(1), default=32, help='k, classifiers that answer')
-        flag('--tau', type=real(positive=True), default=250.0, help='bound of an answer')
-        flag(
-            '--keys',
-            choices=('normal', 'data'),
-            default='normal',
-            help=(
-                'keys from N(0, 1), or with the mean and standard deviation of the first '
-                "batch's features"
-            ),
-        )
-        parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
-        return parser
-
-    check_args = staticmethod(frozen_features.decide_dtype)
+    check_args = staticmethod(decide_dtype)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

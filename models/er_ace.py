@@ -9,10 +9,10 @@ CIFAR-100 in ten tasks, |M| = 500: 49.5 % (results/rows/lite_comparison.csv, mea
 
 import torch
 
+from core.arguments import Flag, binary_to_boolean_type
 from models.utils.cosine_classifier import CosineClassifier
 from models.utils.losses import masked_cross_entropy
-from models.utils.replay_model import ReplayModel
-from utils import binary_to_boolean_type
+from models.utils.replay_model import ReplayModel, task_free
 
 
 def asymmetric_cross_entropy(
@@ -34,15 +34,11 @@ class ErAce(ReplayModel):
 
     NAME = 'er_ace'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
+    FLAGS = {
+        'task_free': task_free(default=True),
+        'use_custom_classifier': Flag(binary_to_boolean_type, True, 'cosine head'),
+    }
     ONLINE = True
-
-    @staticmethod
-    def get_parser(parser):
-        ReplayModel.get_parser(parser, task_free=True)
-        parser.add_argument(
-            '--use_custom_classifier', type=binary_to_boolean_type, default=True, help='cosine head'
-        )
-        return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.use_custom_classifier:

@@ -7,13 +7,11 @@ Accuracy: 70 % (± 8 on other processors).
 CIFAR-100 in ten tasks, |M| = 500: 39.8 % (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
 
-from typing import NamedTuple
-
 import torch
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.cosine_classifier import CosineClassifier, normalise
-from models.utils.replay_model import ReplayModel
+from models.utils.replay_model import ReplayModel, task_free
 from scroll.ground.randomness import torch_stream
 
 _BASE_TEMPERATURE = 0.07
@@ -39,17 +37,10 @@ def contrastive_loss(anchors, positives, negatives, labels, negative_labels, val
     )
 
 
-class Partners(NamedTuple):
-    """Positions in the pool, int64 (B,) each, and the samples, bool (B,), that have both."""
-
-    positives: torch.Tensor
-    negatives: torch.Tensor
-    valid: torch.Tensor
-
-
-def partners(labels, pool, rivals, generator) -> Partners:
+def partners(labels, pool, rivals, generator) -> tuple:
     """A random positive and negative for each sample of a batch.
 
+    Returns their positions in the pool, int64 (B,) each, and bool (B,): the sample has both.
     labels: int64 (B,).
     pool: int64 (N,), labels of the samples to choose from; the first B are the batch itself.
     rivals: int64 (R,), classes that negatives may have.
@@ -61,7 +52,7 @@ def partners(labels, pool, rivals, generator) -> Partners:
     allowed = torch.stack([alike & others, ~alike & rival])  # (2, B, N)
     priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)  # above 0
     positives, negatives = (priority * allowed).argmax(dim=2)
-    return Partners(positives, negatives, allowed.any(dim=2).all(dim=0))
+    return positives, negatives, allowed.any(dim=2).all(dim=0)
 
 
 class ErAml(ReplayModel):
@@ -75,15 +66,11 @@ class ErAml(ReplayModel):
 
     NAME = 'er_aml'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
+    FLAGS = {
+        'task_free': task_free(default=False),
+        'supcon_temperature': Flag(real(positive=True), 0.2, 'of the contrast'),
+    }
     ONLINE = True
-
-    @staticmethod
-    def get_parser(parser):
-        ReplayModel.get_parser(parser, task_free=False)
-        parser.add_argument(
-            '--supcon_temperature', type=real(positive=True), default=0.2, help='of the contrast'
-        )
-        return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         backbone.classifier = CosineClassifier(backbone.classifier)

@@ -9,7 +9,7 @@ Accuracy: 22 % (± 8 on other processors).
 import torch
 import torch.nn.functional as F
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.continual_model import ContinualModel
 from utils.evaluate import eval_mode
 
@@ -38,19 +38,10 @@ class EwcOn(ContinualModel):
 
     NAME = 'ewc_on'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
-
-    @staticmethod
-    def get_parser(parser):
-        parser.add_argument(
-            '--e_lambda', type=real(0), default=10.0, help='strength of the penalty'
-        )
-        parser.add_argument(
-            '--gamma',
-            type=real(0),
-            default=1.0,
-            help='decay of the Fisher information from task to task',
-        )
-        return parser
+    FLAGS = {
+        'e_lambda': Flag(real(0), 10.0, 'strength of the penalty'),
+        'gamma': Flag(real(0), 1.0, 'decay of the Fisher information from task to task'),
+    }
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

@@ -12,15 +12,12 @@ import math
 import numpy as np
 import torch
 
-from core.arguments import real, whole
-from core.loss_watch import LossWatch
+from core.arguments import Flag, real, whole
 from models.utils.replay_model import ReplayModel
 from scroll.ground.errors import InputError
 from scroll.ground.grid import sample_keys
-from scroll.ground.progress import Progress
 from scroll.ground.randomness import stream_seed, torch_stream
 from utils.augmentations import cutmix_data
-from utils.batch_norm import training_mode
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
@@ -60,43 +57,24 @@ class Gdumb(ReplayModel):
         'minibatch_size': 'see --fitting_batch_size',
         'batch_iterations': 'it collects while the stream lasts',
     }
-
-    @staticmethod
-    def get_parser(parser):
-        flag = ReplayModel.get_parser(parser).add_argument
-        flag(
-            '--sampler',
-            choices=('reservoir', 'greedy'),
-            default='reservoir',
-            help='how the buffer chooses',
-        )
-        flag('--maxlr', type=real(0), default=0.05, help='highest learning rate')
-        flag('--minlr', type=real(0), default=5e-4, help='lowest learning rate')
-        flag(
-            '--lr_decay',
-            choices=('cosine', 'restarts'),
-            default='cosine',
-            help='one decay, or warm restarts',
-        )
-        flag('--fitting_epochs', type=whole(0, 10**6), default=20, help='passes over the buffer')
-        flag('--fitting_batch_size', type=whole(2), default=16, help='samples a step')
-        flag(
-            '--cutmix_alpha',
-            type=real(0),
-            default=0.0,
-            help='of the beta distribution of CutMix; 0: no CutMix',
-        )
-        flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
-        flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
-        flag(
-            '--fit_every_task',
+    FLAGS = {
+        'sampler': Flag(('reservoir', 'greedy'), 'reservoir', 'how the buffer chooses'),
+        'maxlr': Flag(real(0), 0.05, 'highest learning rate'),
+        'minlr': Flag(real(0), 5e-4, 'lowest learning rate'),
+        'lr_decay': Flag(('cosine', 'restarts'), 'cosine', 'one decay, or warm restarts'),
+        'fitting_epochs': Flag(whole(0, 10**6), 20, 'passes over the buffer'),
+        'fitting_batch_size': Flag(whole(2), 16, 'samples a step'),
+        'cutmix_alpha': Flag(real(0), 0.0, 'of the beta distribution of CutMix; 0: no CutMix'),
+        'cutmix_prob': Flag(real(0), 0.5, 'share of steps with CutMix'),
+        'clip': Flag(real(positive=True), 10.0, 'largest norm of a gradient'),
+        'fit_every_task': Flag(
+            whole(0),
+            0,
+            'train and evaluate after every N tasks, 1: after each (0: after the last alone)',
             affects='record',
-            type=whole(0),
-            default=0,
-            help='train and evaluate after every N tasks, 1: after each (0: after the last alone)',
-        )
-        parser.set_defaults(lr=0.0, n_epochs=1, optim_mom=0.9, optim_wd=1e-6)
-        return parser
+        ),
+    }
+    DEFAULTS = {'lr': 0.0, 'n_epochs': 1, 'optim_mom': 0.9, 'optim_wd': 1e-6}
 
     @staticmethod
     def check_args(args):
@@ -136,11 +114,8 @@ class Gdumb(ReplayModel):
             weight_decay=args.optim_wd,
         )
         rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
-        training_mode(self.net, args.bn)
-        progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
-        for epoch, rate in enumerate(progress.over(rates)):
-            opt.param_groups[0]['lr'] = rate
-            losses = LossWatch(f'the buffer, epoch {epoch + 1}')
+        for epoch, losses in self.passes('the buffer', len(rates)):
+            opt.param_groups[0]['lr'] = rates[epoch]
             order = torch.randperm(len(labels), generator=random).to(self.device)
             batches = list(order.split(args.fitting_batch_size))
             if batches[1:] and len(batches[-1]) == 1:  # as `ImageLoader` has it
@@ -152,7 +127,6 @@ class Gdumb(ReplayModel):
                 losses.add(loss)
                 torch.nn.utils.clip_grad_norm_(self.net.parameters(), args.clip)
                 opt.step()
-            losses.check()
 
     def renew_head(self) -> None:
         """A head with new random weights, from a stream of its own."""

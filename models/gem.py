@@ -10,7 +10,7 @@ import numpy as np
 import quadprog
 import torch
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.replay_model import ReplayModel
 from utils.buffer import fill_buffer
 
@@ -68,13 +68,7 @@ class Gem(ReplayModel):
     NAME = 'gem'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
-
-    @staticmethod
-    def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument(
-            '--gamma', type=real(0), default=0.5, help='margin of the dual variables'
-        )
-        return parser
+    FLAGS = {'gamma': Flag(real(0), 0.5, 'margin of the dual variables')}
 
     def end_task(self, dataset):
         fill_buffer(self.buffer, dataset, self.current_task, required_attributes=self.ROWS)

@@ -9,7 +9,7 @@ Accuracy: 85 % (± 5 on other processors).
 import torch
 import torch.nn.functional as F
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.losses import frozen_copy
 from models.utils.replay_model import ReplayModel
 from utils.buffer import features_of, fill_buffer, icarl_replay
@@ -27,26 +27,17 @@ class Icarl(ReplayModel):
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
-
-    @staticmethod
-    def get_parser(parser):
-        parser = ReplayModel.get_parser(parser)
-        parser.add_argument(
-            '--opt_wd', type=real(0), default=1e-5, help='weight of |theta|^2 in the loss'
-        )
-        return parser
+    FLAGS = {'opt_wd': Flag(real(0), 1e-5, 'weight of |theta|^2 in the loss')}
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.seen = self.old.clone()
+        self.old = self.seen = self.class_mask()
         self.old_net = None
         self.class_means = None
 
     def begin_task(self, dataset):
         self.old = self.seen
-        self.seen = self.seen.clone()
-        self.seen[self.new_classes(dataset)] = True
+        self.seen = self.old | self.class_mask(self.new_classes(dataset))
         icarl_replay(self, dataset)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

@@ -14,14 +14,11 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, TensorDataset
 
-from core.arguments import whole
-from core.loss_watch import LossWatch
+from core.arguments import Flag, whole
 from core.seeded_loader import create_seeded_dataloader
 from datasets.utils.loader import InMemoryDataset
 from models.utils.continual_model import ContinualModel
-from scroll.ground.progress import Progress
 from utils.augmentations import apply_transform
-from utils.batch_norm import training_mode
 from utils.evaluate import serve
 from utils.schedulers import get_scheduler
 
@@ -41,17 +38,14 @@ class Joint(ContinualModel):
         'batch_iterations': 'nothing is learned while tasks come',
         'eval_epochs': 'nothing is learned before the last task ends',
     }
-
-    @staticmethod
-    def get_parser(parser):
-        parser.add_argument(
-            '--fit_every_task',
+    FLAGS = {
+        'fit_every_task': Flag(
+            whole(0),
+            0,
+            'train from the start and evaluate after every N tasks (0: after the last alone)',
             affects='record',
-            type=whole(0),
-            default=0,
-            help='train from the start and evaluate after every N tasks (0: after the last alone)',
         )
-        return parser
+    }
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
@@ -107,11 +101,8 @@ class Joint(ContinualModel):
         # the loop has stepped the rates of the one it began the task with
         self.opt = self.get_optimizer()
         scheduler = get_scheduler(self, self.args)
-        training_mode(self.net, self.args.bn)
-        progress = Progress('All tasks, epochs', self.args.n_epochs, quiet=self.args.non_verbose)
         limit = self.get_debug_iters() if self.args.debug_mode else None
-        for epoch in progress.over(range(self.args.n_epochs)):
-            losses = LossWatch(f'all tasks, epoch {epoch + 1}')
+        for _, losses in self.passes('all tasks', self.args.n_epochs):
             for inputs, labels, *_ in itertools.islice(loader, limit):
                 labelled = labels != -1
                 if labelled.any():
@@ -120,7 +111,6 @@ class Joint(ContinualModel):
                     losses.add(self.descend(loss))
                 if scheduler and self.args.scheduler_mode == 'iter':
                     scheduler.step()
-            losses.check()
             if scheduler and self.args.scheduler_mode == 'epoch':
                 scheduler.step()
 

@@ -8,7 +8,7 @@ Accuracy: 22 % (± 8 on other processors).
 
 import torch
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.continual_model import ContinualModel
 from models.utils.losses import masked_cross_entropy, softened_cross_entropy
 from utils.buffer import logits_of, plain_samples
@@ -26,28 +26,19 @@ class Lwf(ContinualModel):
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
+    FLAGS = {
+        'alpha': Flag(real(0), 0.5, 'weight of distillation'),
+        'softmax_temp': Flag(real(positive=True), 2.0, 'temperature of distillation'),
+    }
     RAW_NOT_AUG = True
-
-    @staticmethod
-    def get_parser(parser):
-        parser.add_argument('--alpha', type=real(0), default=0.5, help='weight of distillation')
-        parser.add_argument(
-            '--softmax_temp',
-            type=real(positive=True),
-            default=2.0,
-            help='temperature of distillation',
-        )
-        return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.seen = self.old.clone()
+        self.old = self.seen = self.class_mask()
 
     def begin_task(self, dataset):
         self.old = self.seen
-        self.seen = self.seen.clone()
-        self.seen[self.new_classes(dataset)] = True
+        self.seen = self.old | self.class_mask(self.new_classes(dataset))
         if self.current_task > 0:
             self.warm_up(dataset)
             train = dataset.train_loader.dataset

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from core.arguments import whole
-from models.utils.replay_model import ReplayModel
+from core.arguments import Flag, whole
+from models.utils.replay_model import ReplayModel, task_free
 
 
 @torch.no_grad()
@@ -42,13 +42,11 @@ class Mir(ReplayModel):
     NAME = 'mir'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
+    FLAGS = {
+        'task_free': task_free(default=False),
+        'subsample': Flag(whole(1), 50, 'candidates for replay'),
+    }
     ONLINE = True
-
-    @staticmethod
-    def get_parser(parser):
-        ReplayModel.get_parser(parser, task_free=False)
-        parser.add_argument('--subsample', type=whole(1), default=50, help='candidates for replay')
-        return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         loss = self.backward(self.loss(self.net(inputs), labels))

@@ -10,7 +10,7 @@ CIFAR-100 in ten tasks, |M| = 500: 54.0 % (results/rows/lite_comparison.csv, mea
 import torch
 import torch.nn.functional as F
 
-from core.arguments import real
+from core.arguments import Flag, real
 from models.utils.losses import frozen_copy, masked_cross_entropy
 from models.utils.replay_model import ReplayModel
 
@@ -53,14 +53,8 @@ class Ssil(ReplayModel):
     NAME = 'ssil'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il']
+    FLAGS = {'distill_coef': Flag(real(0), 1.0, 'weight of distillation')}
     ONLINE = True
-
-    @staticmethod
-    def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument(
-            '--distill_coef', type=real(0), default=1.0, help='weight of distillation'
-        )
-        return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

@@ -164,7 +164,7 @@ KINDS = {
     ),
     **{
         f'x.{kind.lower()}': Kind(
-            image_file(kind), lambda path: image_files.read_images([path], 8, path).shape
+            image_file(kind), lambda path: image_files.read_images([path], 8).shape
         )
         for kind in ('PNG', 'JPEG', 'TIFF')
     },

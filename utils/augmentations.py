@@ -20,48 +20,39 @@ def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
     return (x - mean) / std
 
 
-class PlainTransform:
-    """Un-augmented images -> network input: resizing and normalisation, nothing random."""
+class BatchTransform:
+    """Un-augmented images -> network input: random crop (by up to `padding` pixels, filled with
+    black) and flip of each image at its own size, then resizing and normalisation. seed: of the
+    transform's own random stream."""
 
     batched = True  # `apply_transform` hands it whole batches
     contiguous = False  # the layout of what it gives is that of the images
 
-    def __init__(self, preprocessing: Preprocessing):
+    def __init__(
+        self, preprocessing: Preprocessing, padding: int = 0, flip: bool = False, seed: int = 0
+    ):
         self.preprocessing = preprocessing
         self.mean = preprocessing.mean
         self.std = preprocessing.std
+        self.padding = padding
+        self.flip = flip
+        self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
         if images.dim() == 3:
             return self(images[None])[0]
         of_bytes = images.dtype == torch.uint8
-        batch = self.prepare(images.permute(0, 3, 1, 2) if of_bytes else images)
+        batch = images.permute(0, 3, 1, 2) if of_bytes else images
+        batch = random_crop(batch, self.padding, self.generator)
+        if self.flip:
+            batch = random_flip(batch, self.generator)
         batch = batch.float().div_(255) if of_bytes else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
         if batch.shape[1] != 3:
             batch = batch.expand(-1, len(self.mean), -1, -1)
         batch = self.preprocessing.normalise(batch)
         return batch.contiguous() if self.contiguous else batch
-
-    def prepare(self, batch: torch.Tensor) -> torch.Tensor:
-        """Change the images (B, C, H, W) at their own size, before anything else."""
-        return batch
-
-
-class BatchTransform(PlainTransform):
-    """Random crop (by up to `padding` pixels, filled with black) and flip of each image at its own
-    size, then as `PlainTransform`. seed: of the transform's own random stream."""
-
-    def __init__(self, preprocessing: Preprocessing, padding: int, flip: bool, seed: int):
-        super().__init__(preprocessing)
-        self.padding = padding
-        self.flip = flip
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def prepare(self, batch: torch.Tensor) -> torch.Tensor:
-        batch = random_crop(batch, self.padding, self.generator)
-        return random_flip(batch, self.generator) if self.flip else batch
 
 
 class BatchedCompose:
@@ -107,20 +98,15 @@ def for_batches(transform):
     """A transform as `apply_transform` wants it for whole batches: a `Compose` of torchvision's own
     transforms becomes a `BatchedCompose`, all else stays."""
     steps = _flat(transform)
-    if len(steps) < 2 or not all(
-        type(step).__module__.startswith('torchvision.') for step in steps
-    ):
-        return transform
-    return BatchedCompose(steps[1:])
+    own = all(type(step).__module__.startswith('torchvision.') for step in steps)
+    return BatchedCompose(steps) if own and steps != [transform] else transform
 
 
 def _flat(transform) -> list:
-    """A transform, and after it the parts of a `Compose` and of those among its parts, without
-    themselves.
-    """
-    parts = getattr(transform, 'transforms', [])
-    inner = [_flat(part) for part in parts]
-    return [transform, *(step for steps in inner for step in (steps[1:] or steps))]
+    """The parts of a `Compose`, and of those among its parts; another transform alone."""
+    if type(transform).__name__ != 'Compose':
+        return [transform]
+    return [step for part in transform.transforms for step in _flat(part)]
 
 
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:

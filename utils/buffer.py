@@ -125,14 +125,15 @@ class Buffer:
         last = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}  # of several it stays
         if not last:
             return
-        source = torch.tensor(list(last.values()))
-        target = torch.tensor(list(last))
         self._filled = max(self._filled, max(last) + 1)
+        source = list(last.values())
+        self._write(list(last), {name: values[source] for name, values in columns.items()})
+
+    def _write(self, rows: list | slice, columns: dict) -> None:
+        """Put samples, attribute -> (B, ...), into these rows."""
         for name, values in columns.items():
             store = self._rows(name, values)
-            store[target.to(store.device)] = values[source.to(values.device)].to(
-                store.device, store.dtype
-            )
+            store[rows] = values.to(store.device, store.dtype)
 
     def _check(self, columns: dict) -> None:
         """Make sure that rows will be whole, whichever of them are taken."""
@@ -141,15 +142,13 @@ class Buffer:
             raise ValueError(f'a batch for the buffer has columns of different lengths: {lengths}')
         if self.is_empty():
             return
-        kind = columns['examples'].dtype
-        message = ''
-        if list(columns) != self.used_attributes:
-            names = ', '.join(self.used_attributes)
-            message = f"the buffer's samples have {names}, new ones {', '.join(columns)}"
-        elif (kind == torch.uint8) != (self.examples.dtype == torch.uint8):
-            message = f"the buffer's images are {self.examples.dtype}, new ones {kind}"
-        if message:
-            raise InputError(f'{message}: start with an empty buffer')
+        of_bytes = [images.dtype == torch.uint8 for images in (self.examples, columns['examples'])]
+        if list(columns) != self.used_attributes or len(set(of_bytes)) > 1:
+            raise InputError(
+                f"the buffer's samples have {', '.join(self.used_attributes)} and images of "
+                f'{self.examples.dtype}, new ones {", ".join(columns)} and '
+                f'{columns["examples"].dtype}: start with an empty buffer'
+            )
 
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """The tensor of an attribute, made or grown where needed."""
@@ -173,11 +172,6 @@ class Buffer:
         mask_task_out: leave out the samples of this task, by `task_labels`."""
         rows = np.arange(len(self))
         if mask_task_out is not None:
-            if not hasattr(self, 'task_labels'):
-                raise InputError(
-                    "the buffer's samples do not say which task they are of: start with an "
-                    'empty buffer'
-                )
             rows = np.flatnonzero(self.task_labels[: len(self)].cpu() != mask_task_out)
         rows = torch.as_tensor(self.generator.choice(rows, min(size, len(rows)), replace=False))
         out = self.get_data_by_index(rows, transform, device)
@@ -185,8 +179,6 @@ class Buffer:
 
     def get_data_by_index(self, indexes, transform=None, device=None) -> tuple:
         """(examples, then the other attributes) of these rows."""
-        if not self.used_attributes:
-            raise ValueError('the buffer is empty')
         rows = torch.as_tensor(indexes).to(self.device)
         device = torch.device(device or self.device)
         examples, *others = (getattr(self, name)[rows].to(device) for name in self.used_attributes)
@@ -203,8 +195,7 @@ class Buffer:
         start = len(self)
         self._filled += len(columns['examples'])
         self.num_seen_examples += len(columns['examples'])
-        for name, values in columns.items():
-            self._rows(name, values)[start : self._filled] = values.to(self.device)
+        self._write(slice(start, self._filled), columns)
 
     def keep(self, rows) -> None:
         """Keep only these rows, in this order."""
@@ -225,9 +216,8 @@ class Buffer:
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""
         stored = {name: content[name] for name in ATTRIBUTES if name in content}
-        columns = all(isinstance(v, torch.Tensor) and v.dim() for v in stored.values())
-        lengths = {len(values) for values in stored.values()} if columns else ()
-        if len(lengths) != bool(stored) or (stored and 'examples' not in stored):
+        shapes = [isinstance(v, torch.Tensor) and v.shape[:1] for v in stored.values()]
+        if stored and (not shapes[0] or len(set(shapes)) > 1 or 'examples' not in stored):
             raise InputError(
                 'what is to be loaded is no buffer: expected examples, and tensors with the same '
                 'number of rows'

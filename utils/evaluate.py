@@ -61,8 +61,7 @@ def evaluate(
     losses = torch.zeros((), device=model.device)
     count = 0
     task_aware = is_task_aware(model)
-    data = [getattr(loader, 'dataset', None) for _, loader in loaders]
-    total = sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
+    total = sum(len(loader.dataset) for _, loader in loaders)
     quiet = model.args.non_verbose
     with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
         for task, loader in loaders:
@@ -70,8 +69,7 @@ def evaluate(
             right = torch.zeros(2, dtype=torch.int64, device=model.device)
             size = 0
             for batch in _batches(loader, model):
-                inputs = batch[0].to(model.device)
-                labels = batch[1].to(model.device)
+                inputs, labels = (part.to(model.device) for part in batch[:2])
                 logits = model(inputs, task) if task_aware else model(inputs)
                 for row, allowed in enumerate((choices, of_task)):
                     right[row] += _right(logits, labels, allowed)
@@ -80,12 +78,11 @@ def evaluate(
                 size += len(labels)
                 progress.update(len(labels))
             count += size
-            among_seen, in_task = (100 * count / max(1, size) for count in right.tolist())
+            among_seen, in_task = (100 * hit / max(1, size) for hit in right.tolist())
             class_il.append(0.0 if task_aware else among_seen)
             task_il.append(in_task)
-    return (
-        (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
-    )
+    mean_loss = (losses.item() / max(1, count),) if return_loss else ()
+    return class_il, task_il, *mean_loss
 
 
 @torch.no_grad()
@@ -113,9 +110,8 @@ def accuracy_on_classes(model, dataset, classes: list) -> float:
     size = 0
     for loader in dataset.test_loaders:
         for inputs, labels, *_ in _batches(loader, model):
-            wanted = int(torch.isin(labels, torch.as_tensor(classes)).sum())
-            right += hits(model, inputs, labels, classes) if wanted else 0
-            size += wanted
+            right += hits(model, inputs, labels, classes)
+            size += int(torch.isin(labels, torch.as_tensor(classes)).sum())
     return 100 * right / max(1, size)
 
 
@@ -147,10 +143,7 @@ def _loss(logits, labels, seen) -> torch.Tensor:
     """Sum of cross-entropies over the seen classes; one that a method rules out costs as the least
     float.
     """
-    others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(
-        0, seen, False
-    )
     least = torch.finfo(logits.dtype).min
-    return F.cross_entropy(
-        logits.masked_fill(others, least).clamp(min=least), labels, reduction='sum'
-    )
+    among_seen = torch.full_like(logits, least)
+    among_seen[:, seen] = logits[:, seen].clamp(min=least)
+    return F.cross_entropy(among_seen, labels, reduction='sum')

@@ -23,15 +23,13 @@ def reservoir(buffer, count: int, labels) -> np.ndarray:
 def greedy(buffer, count: int, labels) -> np.ndarray:
     """Balanced: |M| / (classes seen) rows for each class; a sample of a smaller one replaces a
     random sample of a largest class."""
-    kept = (
-        buffer.labels[: len(buffer)].tolist() if hasattr(buffer, 'labels') else [-1] * len(buffer)
-    )
+    kept = buffer.labels[: len(buffer)].tolist() if len(buffer) else []
     seen = buffer.classes_seen
     sizes = Counter(kept)
     capacity = buffer.buffer_size
     seen.update(kept)  # also what was loaded, or put in by `fill_buffer`
     rows = np.full(count, -1)
-    for i, label in enumerate([-1] * count if labels is None else torch.as_tensor(labels).tolist()):
+    for i, label in enumerate(torch.as_tensor(labels).tolist()):
         seen.add(label)
         if capacity == 0 or sizes[label] >= max(1, capacity // len(seen)):
             continue

@@ -80,7 +80,7 @@ class ContinualDataset:
         per_task = getattr(self, 'N_CLASSES_PER_TASK', getattr(self, 'N_CLASSES', None))
         if per_task is None:
             return
-        sizes = list(per_task) if isinstance(per_task, (list, tuple)) else [per_task] * self.N_TASKS
+        sizes = self._sizes(per_task)
         if not hasattr(self, 'N_CLASSES'):
             self.N_CLASSES = sum(sizes) if self.has_own_classes() else max(sizes)
         self.class_order = label_changes.class_order(self.args, self.N_CLASSES)
@@ -102,6 +102,10 @@ class ContinualDataset:
             sizes = [self.N_CLASSES]
             per_task = None
         self.N_CLASSES_PER_TASK = sizes if isinstance(per_task, (list, tuple)) else sizes[0]
+
+    def _sizes(self, per_task) -> list:
+        """Number of classes of each task, from `N_CLASSES_PER_TASK`."""
+        return list(per_task) if isinstance(per_task, (list, tuple)) else [per_task] * self.N_TASKS
 
     def has_own_classes(self) -> bool:
         return self.SETTING in ('class-il', 'task-il')
@@ -168,8 +172,7 @@ class ContinualDataset:
         if not self.has_own_classes():
             return 0, self.N_CLASSES
         task = self.c_task if task is None else task
-        per_task = self.N_CLASSES_PER_TASK
-        sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
+        sizes = self._sizes(self.N_CLASSES_PER_TASK)
         return sum(sizes[:task]), sum(sizes[: task + 1])
 
     @classmethod
@@ -211,7 +214,7 @@ class ContinualDataset:
                 f'--dataset {self.NAME}: it has no class names, which this method needs: define '
                 'get_class_names'
             )
-        return fix_class_names_order(self.class_names, self.args)
+        return [self.class_names[i] for i in np.argsort(self.class_order)]
 
     @staticmethod
     def get_prompt_templates() -> list:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from core.environment import warn_once
 from scroll.files.images import FORMATS, decode
 from scroll.ground.errors import InputError
 
@@ -69,22 +68,9 @@ def image_files(folder) -> tuple:
     return sorted(images), others
 
 
-def read_images(paths, size: int, where) -> np.ndarray:
-    """Image files as uint8 (N, size, size, 3); a warning counts those of several frames.
-
-    where: the folder that the warning names. InputError as of `scroll.files.images.decode`."""
+def read_images(paths, size: int) -> np.ndarray:
+    """Image files as uint8 (N, size, size, 3); InputError as of `scroll.files.images.decode`."""
     from PIL import Image
 
-    images = []
-    several = []
-    for path in paths:
-        image, more_frames = decode(path)
-        images.append(np.asarray(image.resize((size, size), Image.Resampling.LANCZOS)))
-        if more_frames:
-            several.append(path)
-    if several:
-        warn_once(
-            f'{where}: {len(several)} of {len(images)} images have several frames or pages, '
-            f'the first of each is used (for example {several[0]})'
-        )
-    return np.stack(images)
+    lanczos = Image.Resampling.LANCZOS
+    return np.stack([np.asarray(decode(path).resize((size, size), lanczos)) for path in paths])

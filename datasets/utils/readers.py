@@ -5,7 +5,6 @@ the decoders of image files: other versions may give other pixels.
 """
 
 import http.client
-import re
 from collections import namedtuple
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 from core import safe_pickle
 from core.environment import warn_once
 from datasets.utils.image_files import class_folders, image_files, read_images
+from scroll.embedding.images import check_images
 from scroll.files.images import decoders
 from scroll.ground.errors import InputError
 
@@ -56,23 +56,17 @@ def check(name: str, images) -> None:
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images.class_names)
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
-        kinds = [
-            f'{array.dtype} {array.shape}'
-            if isinstance(array, np.ndarray)
-            else f'a {type(array).__name__}'
-            for array in (pixels, labels)
-        ]
-        if not re.fullmatch(r'uint8 \(\d+(, [1-9]\d*){2}(, [13])?\)', kinds[0]):
-            raise InputError(
-                f'{name}: its {part} images are {kinds[0]}: expected uint8 (N, H, W, 3), '
-                '(N, H, W, 1) or (N, H, W)'
-            )
-        if not re.fullmatch(rf'u?int\d+ \({len(pixels)},\)', kinds[1]) or (
-            len(labels) and not 0 <= labels.min() <= labels.max() < count
+        if not isinstance(pixels, np.ndarray) or not isinstance(labels, np.ndarray):
+            raise InputError(f'{name}: its {part} images and labels must be arrays of numpy')
+        check_images(pixels, f'{name}: {part} images')
+        if (
+            labels.dtype.kind not in 'iu'
+            or labels.shape != (len(pixels),)
+            or not np.isin(labels, np.arange(count)).all()
         ):
             raise InputError(
-                f'{name}: its {part} labels are {kinds[1]}: expected whole numbers '
-                f'({len(pixels)},), one an image, 0..{count - 1} for its {count} classes'
+                f'{name}: its {part} labels are {labels.dtype} {labels.shape}: expected whole '
+                f'numbers ({len(pixels)},), one an image, 0..{count - 1} for its {count} classes'
             )
     check_classes(name, images)
 
@@ -180,7 +174,7 @@ def folder(data_dir, size: int) -> Images:
             f'{home}: {left_out} files were left out: no images, hidden, or outside the class '
             'folders'
         )
-    images = read_images(paths, size, home)
+    images = read_images(paths, size)
     labels = np.array(labels, np.int64)
     return Images(
         images[:train], labels[:train], images[train:], labels[train:], classes, decoders()

@@ -20,7 +20,7 @@ from scroll.ground.errors import InputError, prefixed
 from scroll.ground.randomness import stream_seed
 from scroll.streams.schedule_forms import GRAMMAR
 from scroll.streams.schedules import Schedule, is_task_free, make_schedule, n_splits
-from utils.augmentations import BatchTransform, PlainTransform, for_batches
+from utils.augmentations import BatchTransform, for_batches
 
 _SMALLEST = 8  # pixels that a network can take
 
@@ -99,7 +99,8 @@ class ScheduledDataset(ContinualDataset):
             flags[name] = tuple(value) if isinstance(value, list) else value
         self.images = _read_once(type(self), **flags)
         self.decoded_by = self.images.decoded_by
-        self.N_CLASSES = len(self.images.class_names)
+        self.class_names = self.images.class_names
+        self.N_CLASSES = len(self.class_names)
         self.SIZE = self.images.train.shape[1:3]
         if (self.args.n_splits or 1) > self.N_CLASSES:
             raise InputError(
@@ -138,8 +139,9 @@ class ScheduledDataset(ContinualDataset):
         self._noise = noisy is not true
         self.class_order = label_changes.class_order(args, self.N_CLASSES)
         self.train_labels = self.class_order[noisy]
+        self._check_cuts()
         with prefixed('--schedule'):
-            self.schedule = make_schedule(self._spec(), self.train_labels, args.seed)
+            self.schedule = make_schedule(_schedule_of(self, args), self.train_labels, args.seed)
         order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
         if order is not None:
             if self.schedule.task_free:
@@ -161,39 +163,24 @@ class ScheduledDataset(ContinualDataset):
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        spec = _asked(args)
         with prefixed('--schedule'):
-            return spec is not None and is_task_free(spec)
+            return is_task_free(_schedule_of(cls, args))
 
     @classmethod
     def get_n_splits(cls, args):
-        if args.joint:
-            return 1
-        spec = _asked(args)
-        if spec is None:
-            return _splits(cls, args)
         with prefixed('--schedule'):
-            return n_splits(spec)
+            return n_splits(_schedule_of(cls, args))
 
     def has_own_classes(self) -> bool:
         return True
 
-    def _spec(self) -> str:
-        args = self.args
-        spec = _asked(self.args)
-        cuts = [f'--{name}' for name in ('n_splits', 'schedule', 'inc') if getattr(args, name)]
+    def _check_cuts(self) -> None:
+        flags = 'joint', 'n_splits', 'schedule', 'inc'
+        cuts = [f'--{flag}' for flag in flags if getattr(self.args, flag)]
         if cuts[1:]:
             raise InputError(f'{cuts[0]} and {cuts[1]} both cut the stream: give one of them')
-        if args.b is not None and not args.inc:
+        if self.args.b is not None and not self.args.inc:
             raise InputError('--b has no effect in this run: it needs --inc')
-        if args.joint:
-            if spec is not None or (args.n_splits or 1) > 1:
-                raise InputError(
-                    '--joint 1 makes one task of all classes: leave out --n_splits, --inc and '
-                    '--schedule'
-                )
-            return 'split:1'
-        return f'split:{_splits(self, args)}' if spec is None else spec
 
     def _classes_by_task(self) -> list:
         """Sorted labels of the classes first seen in each task."""
@@ -231,7 +218,7 @@ class ScheduledDataset(ContinualDataset):
         )
         if self._noise:
             train.add_extra_return_field('true_labels', torch.from_numpy(self.true_labels[ids]))
-        self.train_loader = ImageLoader(
+        train_loader = ImageLoader(
             train,
             self.args.batch_size,
             shuffle=True,
@@ -239,8 +226,7 @@ class ScheduledDataset(ContinualDataset):
             drop_last=self.args.drop_last,
             seed=stream_seed(self.args.seed, f'shuffle {task}'),
         )
-        self.test_loaders.append(self.test_loader(task))
-        return self.train_loader, self.test_loaders[-1]
+        return train_loader, self.test_loader(task)
 
     def test_loader(self, task: int) -> ImageLoader:
         """Test samples of a task's classes; with `--validation_mode complete` of all so far."""
@@ -269,31 +255,28 @@ class ScheduledDataset(ContinualDataset):
         return self.preprocessing
 
     def get_normalization_transform(self):
-        return PlainTransform(self.preprocessing)
+        return BatchTransform(self.preprocessing)
 
     def get_denormalization_transform(self):
         return DeNormalize(self.preprocessing.mean, self.preprocessing.std)
 
-    def get_class_names(self) -> list:
-        return [self.images.class_names[i] for i in np.argsort(self.class_order)]
 
-
-def _splits(owner, args) -> int:
-    """Number of tasks: the flag's, the config file's, or the default.
+def _schedule_of(owner, args) -> str:
+    """The schedule that the flags ask for, or the config file, or the default.
 
     owner: a data set, or its class; its `vars` have the constants of the config file."""
+    if args.joint:
+        return 'split:1'
+    if args.inc:
+        return f'inc:{args.inc},b={args.b or 0}'
+    if args.schedule:
+        return args.schedule
     constants = vars(owner)
+    splits = args.n_splits or constants.get('N_TASKS')
     per_task = constants.get('N_CLASSES_PER_TASK')
-    if args.n_splits or constants.get('N_TASKS'):
-        return args.n_splits or constants['N_TASKS']
-    if per_task is not None:
-        return -(-owner.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
-    return min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)
-
-
-def _asked(args) -> str | None:
-    """The schedule that --schedule or --inc asks for; None: a class split."""
-    return f'inc:{args.inc},b={args.b or 0}' if args.inc else args.schedule
+    if not splits and per_task:
+        splits = len(per_task) if isinstance(per_task, list) else -(-owner.N_CLASSES // per_task)
+    return f'split:{splits or min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)}'
 
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:

@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 from core.environment import get_device, warn_once
+from core.loss_watch import LossWatch
 from core.plugins import is_shipped
 from scroll.ground.errors import InputError
+from scroll.ground.progress import Progress
 from utils.augmentations import for_batches
-from utils.batch_norm import networks_of
+from utils.batch_norm import networks_of, training_mode
 
 
 class ContinualModel(nn.Module):
@@ -24,6 +26,8 @@ class ContinualModel(nn.Module):
     Class attributes:
         NAME: its name for `--model`.
         COMPATIBILITY: settings it is made for; by default all but 'cssl'.
+        FLAGS: name -> `core.arguments.Flag`, of its own.
+        DEFAULTS: name -> default, of flags that all methods have.
         AVAIL_OPTIMS: choices of `--optimizer`.
         RAW_STREAM: inputs of `observe` and `forward` are un-augmented uint8 images (B, H, W, C).
         RAW_NOT_AUG: un-augmented images of `observe` are uint8 (B, H, W, C), for a
@@ -47,6 +51,8 @@ class ContinualModel(nn.Module):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
     RAW_STREAM = RAW_NOT_AUG = ONLINE = False
+    FLAGS = {}
+    DEFAULTS = {}
     REFUSED_FLAGS = {}
     TRANSIENT = ()
     psi_digest = None
@@ -78,9 +84,13 @@ class ContinualModel(nn.Module):
         # a subclass's own may need what is yet to come: `get_model`
         ContinualModel.to(self, self.device)
 
-    @staticmethod
-    def get_parser(parser):
+    @classmethod
+    def get_parser(cls, parser):
         """Add the method's flags to `parser` and return it."""
+        for name, (kind, default, text, affects) in cls.FLAGS.items():
+            values = {'choices' if isinstance(kind, tuple) else 'type': kind}
+            parser.add_argument(f'--{name}', default=default, help=text, affects=affects, **values)
+        parser.set_defaults(**cls.DEFAULTS)
         return parser
 
     def to(self, device):
@@ -115,33 +125,29 @@ class ContinualModel(nn.Module):
         if not params:
             return None
         args = self.args
-        options = {'lr': args.lr if lr is None else lr, 'weight_decay': args.optim_wd}
         if args.optimizer not in self.AVAIL_OPTIMS:
             raise InputError(
                 f'--optimizer {args.optimizer}: {self.NAME} takes {" or ".join(self.AVAIL_OPTIMS)}'
             )
         if args.optim_nesterov and not args.optim_mom:
             raise InputError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
+        options = {'lr': args.lr if lr is None else lr, 'weight_decay': args.optim_wd}
         if args.optimizer == 'sgd':
-            return torch.optim.SGD(
-                params, momentum=args.optim_mom, nesterov=args.optim_nesterov, **options
-            )
-        return {'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW}[args.optimizer](
-            params, **options
-        )
+            options |= {'momentum': args.optim_mom, 'nesterov': args.optim_nesterov}
+        kinds = {'sgd': torch.optim.SGD, 'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW}
+        return kinds[args.optimizer](params, **options)
 
-    def ends_task_of(self, flag: str | None = None) -> bool:
+    def ends_task_of(self, flag: str) -> bool:
         """Return whether the task that ends is the stream's last or, with `--<flag> N`, an N-th.
 
         Warn where it is neither and `--stop_after` ends the run with it."""
         done = self.current_task + 1
-        every = getattr(self.args, flag) if flag else 0
-        due = done == self.n_tasks or (bool(every) and done % every == 0)
+        every = getattr(self.args, flag) or self.n_tasks
+        due = done == self.n_tasks or done % every == 0
         if done == self.args.stop_after and not due and not self.args.inference_only:
-            hint = f' (--{flag} {done} makes it here)' if flag else ''
             warn_once(
-                f'--stop_after {done} ends the run before {self.NAME} makes its final '
-                f'predictor{hint}'
+                f'--stop_after {done} ends the run before {self.NAME} makes its final predictor '
+                f'(--{flag} {done} makes it here)'
             )
         return due
 
@@ -152,6 +158,11 @@ class ContinualModel(nn.Module):
     def new_classes(self, dataset) -> torch.Tensor:
         """int64 (n,): classes of the current task, on the device."""
         return torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)
+
+    def class_mask(self, classes=()) -> torch.Tensor:
+        """bool (N_CLASSES,): True for these classes."""
+        of_all = torch.arange(self.num_classes, device=self.device)
+        return torch.isin(of_all, torch.as_tensor(classes, device=self.device))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, N_CLASSES)."""
@@ -168,6 +179,17 @@ class ContinualModel(nn.Module):
         ContinualModel.backward(self, loss)  # a subclass may have something else of that name
         self.opt.step()
         return loss
+
+    def passes(self, over: str, count: int):
+        """Yield (number, a `LossWatch` for its losses) of each pass over what has been collected.
+
+        In training mode; InputError at the end of a pass whose losses were not finite."""
+        training_mode(self.net, self.args.bn)
+        progress = Progress(f'Fitting {over}, epochs', count, quiet=self.args.non_verbose)
+        for epoch in progress.over(range(count)):
+            losses = LossWatch(f'{over}, epoch {epoch + 1}')
+            yield epoch, losses
+            losses.check()
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         """Learn from one batch; return the loss (a number or a tensor), or a dict with 'loss'.
@@ -227,12 +249,6 @@ class ContinualModel(nn.Module):
         else:  # of a Mammoth checkout
             vars(self.buffer).update(content, num_seen_examples=count)
 
-    @property
-    def drops_unlabelled(self) -> bool:
-        """True if samples without a label (-1) come and the method is not made for `cssl`."""
-        shares = self.args.label_perc, self.args.label_perc_by_class
-        return min(shares) < 1 and 'cssl' not in self.COMPATIBILITY
-
     def meta_begin_task(self, dataset):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
         self.task_iteration = 0
@@ -270,17 +286,19 @@ class ContinualModel(nn.Module):
         `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples.
         Samples without a label (-1) are left out, unless the method is made for such (`cssl`); a
         batch of these alone is skipped. InputError: it needs a field that the batches lack."""
-        parameters = inspect.signature(self.observe).parameters
-        for name, parameter in list(parameters.items())[3:]:
-            catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-            if parameter.default is parameter.empty and not catches_all and name not in extra:
-                raise InputError(
-                    f'--model {self.NAME} needs {name} with each batch, which this stream does '
-                    'not give (true_labels: it comes with --noise_rate)'
-                )
+        signature = inspect.signature(self.observe)
+        parameters = signature.parameters
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
             extra = {name: value for name, value in extra.items() if name in parameters}
-        if self.drops_unlabelled:
+        try:
+            signature.bind(inputs, labels, not_aug_inputs, **extra)
+        except TypeError as error:
+            raise InputError(
+                f'--model {self.NAME} needs more of a batch than this stream gives: {error} '
+                '(true_labels: it comes with --noise_rate)'
+            ) from error
+        shares = self.args.label_perc, self.args.label_perc_by_class
+        if min(shares) < 1 and 'cssl' not in self.COMPATIBILITY:
             labelled = labels != -1
             if not labelled.any():
                 return 0.0

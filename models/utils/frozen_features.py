@@ -33,6 +33,11 @@ class FrozenModel(ContinualModel):
         self.embedder = make_embedder(self.net, args, dataset, self.device)
         self.features_of = EvaluationFeatures(self.embedder)
 
+    @classmethod
+    def get_parser(cls, parser):
+        add_embedding_args(parser)
+        return super().get_parser(parser)
+
     def get_parameters(self):
         return []  # the backbone is frozen
 
@@ -112,9 +117,7 @@ class GivenFeatures:
 
     def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
         """(int32 (N, d), keys uint64 (N,)) of quantised or unit features on the grid."""
-        units = np.asarray(samples.cpu() if isinstance(samples, torch.Tensor) else samples)
-        if units.dtype.kind == 'f':
-            units = _in_units(units)
+        units = as_images(torch.as_tensor(samples))
         if progress:
             progress(len(units))
         return units, sample_keys(units)
@@ -187,12 +190,7 @@ def as_images(batch: torch.Tensor) -> np.ndarray:
 
     batch: such images, Mammoth's float (B, C, H, W) in [0, 1], or unit features on the grid."""
     if batch.is_floating_point() and batch.dim() == 2:
-        return _in_units(batch.cpu().numpy())
+        return np.rint(batch.cpu().numpy() * GRID).astype(np.int32)
     if batch.is_floating_point():
         batch = (batch * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
     return np.ascontiguousarray(batch.cpu().numpy())
-
-
-def _in_units(features: np.ndarray) -> np.ndarray:
-    """Convert floats on the grid to int32 multiples of its unit."""
-    return np.rint(features * GRID).astype(np.int32)

@@ -2,12 +2,18 @@
 
 import torch
 
-from core.arguments import add_rehearsal_args, binary_to_boolean_type
+from core.arguments import Flag, add_rehearsal_args, binary_to_boolean_type
 from models.utils.continual_model import ContinualModel
 from scroll.ground.errors import InputError
 from scroll.ground.randomness import stream_seed
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
+
+
+def task_free(default: bool) -> Flag:
+    """The flag `--task_free` with this default."""
+    about = 'replay from the second batch on; 0: only of earlier tasks, if any'
+    return Flag(binary_to_boolean_type, default, about)
 
 
 class ReplayModel(ContinualModel):
@@ -23,18 +29,11 @@ class ReplayModel(ContinualModel):
     ROWS = ('examples', 'labels')
     add_buffer_flags = staticmethod(add_rehearsal_args)  # also where a `get_parser` leaves them out
 
-    @staticmethod
-    def get_parser(parser, task_free: bool | None = None):
-        """Add the buffer's flags, and `--task_free` if it is given a default."""
+    @classmethod
+    def get_parser(cls, parser):
+        """Add the buffer's flags, and the method's own."""
         add_rehearsal_args(parser)
-        if task_free is not None:
-            parser.add_argument(
-                '--task_free',
-                type=binary_to_boolean_type,
-                default=task_free,
-                help='replay from the second batch on; 0: only of earlier tasks, if any',
-            )
-        return parser
+        return super().get_parser(parser)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

@@ -26,9 +26,8 @@ MAX_PIXELS = 178_956_970  # Pillow's own limit, which other libraries switch off
 _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'  # as Pillow calls them
 
 
-def decode(source, name: str | None = None) -> tuple:
-    """Read a file, or bytes, as a PIL image of mode RGB; also return True if it has more frames or
-    pages.
+def decode(source, name: str | None = None):
+    """Read a file, or bytes, as a PIL image of mode RGB, the first of several frames or pages.
 
     name: its name in errors. InputError: no image, damaged, of a format not in `FORMATS`, larger
     than `MAX_PIXELS`, or grey of more than 8 bits; or Pillow is not installed."""
@@ -54,12 +53,11 @@ def decode(source, name: str | None = None) -> tuple:
                         'its grey has more than 8 bits: convert it, for example with '
                         'ImageMagick, `magick IN -depth 8 OUT.png`'
                     )
-                several = getattr(image, 'is_animated', False)
                 image.load()  # a PNG may have its EXIF behind its pixels
                 out = image
                 with suppress(Exception):  # EXIF is damaged in many ways that no viewer minds
                     out = ImageOps.exif_transpose(image)
-                return _rgb(out), several
+                return _rgb(out)
     except Exception as error:  # damaged images raise almost anything
         reason = ' '.join(str(error).split())[:200] or type(error).__name__
         if type(error).__name__ == 'UnidentifiedImageError':
@@ -128,4 +126,4 @@ class ImageFile(FeatureFile):
         if content is None:
             state = f'has a path ({shown(path)}) and no bytes' if path else 'is missing'
             raise InputError(f'{name} {state}: put the bytes of the image file into the column')
-        return np.asarray(decode(content, name)[0])
+        return np.asarray(decode(content, name))

@@ -12,7 +12,6 @@ from PIL import Image
 import datasets
 from core.plugins import is_shipped
 from datasets import get_dataset
-from datasets.utils import readers
 from scroll.ground.errors import InputError
 from tests.conftest import refused
 from tests.datasets.conftest import walk
@@ -27,34 +26,38 @@ def names(images) -> list:
     return [image.tobytes() for image in images]
 
 
-SIZES = {1: [10], 3: [4, 3, 3], 10: [1] * 10}
-
-
-@pytest.mark.parametrize('splits', SIZES)
-def test_each_task_brings_its_classes_and_every_sample_comes_once(digits, splits):
-    dataset = digits('--n_splits', splits)
-    sizes = SIZES[splits]
-    assert splits == dataset.N_TASKS
+@pytest.mark.parametrize(
+    'name, flags, sizes',
+    [
+        ('seq-digits', '--n_splits 1', [10]),
+        ('seq-digits', '--n_splits 3', [4, 3, 3]),
+        ('seq-digits', '--n_splits 10', [1] * 10),
+        ('picture-digits', '', [2] * 5),
+        ('unequal-digits', '', [3, 1, 4, 2]),
+    ],
+)
+def test_each_task_brings_its_classes_and_every_sample_comes_once(arguments, name, flags, sizes):
+    dataset = get_dataset(arguments(name, flags))
+    whole = get_dataset(arguments(name, joint=1)).get_data_loaders()
+    assert (dataset.c_task, dataset.N_CLASSES, dataset.N_TASKS) == (-1, 10, len(sizes))
     assert (sizes[0] if len(set(sizes)) == 1 else sizes) == dataset.N_CLASSES_PER_TASK
-    trained = []
-    tested = []
+    came = [], []
     ends = np.cumsum([0, *sizes])
-    for t, (train, test) in enumerate(walk(dataset)):
+    for t, loaders in enumerate(walk(dataset)):
         classes = list(range(ends[t], ends[t + 1]))
         assert dataset.c_task == dataset.current_task == t
-        assert dataset.train_loader is train
         assert len(dataset.test_loaders) == t + 1
-        assert dataset.test_loaders[-1] is test
+        assert (dataset.train_loader, dataset.test_loaders[-1]) == loaders
         assert dataset.get_offsets() == dataset.get_offsets(t) == (ends[t], ends[t + 1])
         assert dataset.task_classes(t).tolist() == classes
         assert dataset.seen_classes().tolist() == list(range(ends[t + 1]))
-        for loader in (train, test):
+        for loader, images in zip(loaders, came):
+            assert loader.dataset.targets.dtype == torch.int64
             assert sorted(set(loader.dataset.targets.tolist())) == classes
-        trained += names(train.dataset.data)
-        tested += names(test.dataset.data)
-    images = readers.digits()
-    assert sorted(trained) == sorted(names(images.train))
-    assert sorted(tested) == sorted(names(images.test))
+            images.extend(names(loader.dataset.data))
+    assert [sorted(images) for images in came] == [
+        sorted(names(loader.dataset.data)) for loader in whole
+    ]
 
 
 def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(digits):
@@ -83,10 +86,6 @@ def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
     for part in ('train_labels', 'test_labels'):
         np.testing.assert_array_equal(getattr(renamed, part), order[getattr(plain, part)])
     assert renamed.get_class_names() == [str(label) for label in np.argsort(order)]
-    table = dict(zip(names(plain.images.train), plain.train_labels.tolist()))
-    train, _ = renamed.get_data_loaders()
-    targets = [order[table[name]] for name in names(train.dataset.data)]
-    assert targets == train.dataset.targets.tolist()
     orders = [digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 1)]
     # the seed decides alone, not the number of tasks
     assert orders[0] == order.tobytes() != orders[1]
@@ -141,10 +140,6 @@ def test_all_data_sets_fulfil_the_contract(parse):
     for name in datasets.get_dataset_names():
         kind = datasets.get_dataset_class(name)
         assert name == kind.NAME
-        assert kind.SETTING == 'class-il'
-        assert len(kind.SIZE) == (0 if name == 'seq-features' else 2)
-        assert isinstance(kind.get_epochs(), int)
-        assert isinstance(kind.get_batch_size(), int)
         assert 1 <= kind.DEFAULT_SPLITS <= (kind.N_CLASSES or 5)
         loss = kind.get_loss(kind)  # accepts reduction=, as BiC calls it
         assert loss(torch.zeros(2, 3), torch.tensor([0, 1]), reduction='none').shape == (2,)

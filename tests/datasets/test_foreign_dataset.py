@@ -50,27 +50,6 @@ def test_a_literal_annotation_lists_the_choices_of_a_flag(arguments):
         arguments('picture-digits', '--transform_type medium')
 
 
-@pytest.mark.parametrize(
-    'name, sizes', [('picture-digits', [2] * 5), ('unequal-digits', [3, 1, 4, 2])]
-)
-def test_each_task_brings_its_classes(arguments, name, sizes):
-    dataset = get_dataset(arguments(name))
-    ends = np.cumsum([0, *sizes])
-    assert dataset.N_CLASSES == 10
-    assert dataset.c_task == -1
-    for t, (train, test) in enumerate(walk(dataset)):
-        classes = list(range(ends[t], ends[t + 1]))
-        assert dataset.get_offsets(t) == (ends[t], ends[t + 1])
-        assert dataset.task_classes(t).tolist() == classes
-        assert sorted(labels_of(train)) == sorted(classes * 12)
-        assert sorted(labels_of(test)) == sorted(classes * 6)
-        assert train.dataset.targets.dtype == torch.int64
-    assert len(dataset.test_loaders) == dataset.N_TASKS
-    assert dataset.train_loader is train
-    assert dataset.current_task == len(sizes) - 1
-    assert dataset.seen_classes().tolist() == list(range(10))
-
-
 def test_items_are_input_label_and_plain_image_or_input_and_label(arguments):
     dataset = get_dataset(arguments('picture-digits', '--batch_size 5'))
     train, test = dataset.get_data_loaders()

@@ -3,20 +3,19 @@ image is left out of a folder, and said."""
 
 import io
 import os
-import struct
+import shutil
 import warnings
-import zlib
 
 import numpy as np
 import pyarrow
 import pytest
-from PIL import Image, features
+from PIL import Image
 from pyarrow import parquet
 
 from core.environment import warn_once
 from datasets.utils import readers
 from datasets.utils.image_files import read_images
-from scroll.files.images import ImageFile, decode
+from scroll.files.images import ImageFile, decode, decoders
 from scroll.ground.errors import InputError
 from tests.conftest import refused
 
@@ -38,8 +37,8 @@ def read_image(path, size):
             with refused('not a readable image'):
                 decode(path)
         else:
-            np.testing.assert_array_equal(pixels, decode(path)[0])
-    return read_images([path], size, path)[0]
+            np.testing.assert_array_equal(pixels, decode(path))
+    return read_images([path], size)[0]
 
 
 def grey(*values) -> list:
@@ -61,42 +60,18 @@ def of_array(values, dtype, suffix, **options):
     return suffix, lambda path: Image.fromarray(np.array([values], dtype)).save(path, **options)
 
 
-def palette(suffix, transparency=None, mode='P'):
-    """Four pixels of a palette of red, green and blue: 0, 1, 2, 1."""
-
-    def write(path):
-        image = Image.new('P', (4, 1))
-        image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
-        image.putdata([0, 1, 2, 1])
-        if mode == 'PA':
-            image = image.convert('PA')
-            image.putalpha(Image.fromarray(np.array([[255, 0, 102, 255]], np.uint8)))
-        image.save(path, **({} if transparency is None else {'transparency': transparency}))
-
-    return suffix, write
-
-
-def chunk(name: bytes, content: bytes) -> bytes:
-    check = struct.pack('>I', zlib.crc32(name + content))
-    return struct.pack('>I', len(content)) + name + content + check
-
-
-def png(width: int, height: int, depth: int, colour: int, pixels: bytes) -> bytes:
-    """A PNG file as the format has it: Pillow writes no colours of 16 bits."""
-    head = struct.pack('>IIBBBBB', width, height, depth, colour, 0, 0, 0)
-    parts = chunk(b'IHDR', head), chunk(b'IDAT', pixels), chunk(b'IEND', b'')
-    return b'\x89PNG\r\n\x1a\n' + b''.join(parts)
-
-
-def rgb_of_16_bits(path):
-    row = struct.pack('>6H', 0, 0x01FF, 0xFFFF, 0x8000, 0x7FFF, 0)
-    path.write_bytes(png(2, 1, 16, 2, zlib.compress(b'\0' + row)))
+def write_palette(path):
+    """Four pixels of a palette of red, green and blue, 0, 1, 2, 1, of which red is faint, and green
+    clear.
+    """
+    image = Image.new('P', (4, 1))
+    image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
+    image.putdata([0, 1, 2, 1])
+    image.save(path, transparency=bytes([51, 0, 255]))
 
 
 KINDS = {  # name -> ((suffix, write), expected colours of a row of pixels)
-    'L': (saved('L', [0, 1, 128, 255], '.png'), grey(0, 1, 128, 255)),
     'RGB': (saved('RGB', [(1, 2, 3), (250, 0, 9)], '.png'), [[1, 2, 3], [250, 0, 9]]),
-    '1': (saved('1', [0, 255], '.bmp'), grey(0, 255)),
     # over white: (a c + (255 - a) 255) / 255
     'LA': (
         saved('LA', [(100, 255), (100, 0), (0, 51), (55, 204)], '.png'),
@@ -106,27 +81,13 @@ KINDS = {  # name -> ((suffix, write), expected colours of a row of pixels)
         saved('RGBA', [(9, 8, 7, 0), (9, 8, 7, 255), (0, 255, 55, 51)], '.png'),
         [[255] * 3, [9, 8, 7], [204, 255, 215]],
     ),
-    'RGBA, WebP': (
-        saved('RGBA', [(9, 8, 7, 0), (0, 255, 55, 51)], '.webp', lossless=True, exact=True),
-        [[255] * 3, [204, 255, 215]],
-    ),
-    'PA': (palette('.tif', mode='PA'), [[255, 0, 0], [255] * 3, [153, 153, 255], [0, 255, 0]]),
-    'P': (palette('.png'), [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 255, 0]]),
-    'P, one clear': (palette('.png', 1), [[255, 0, 0], [255] * 3, [0, 0, 255], [255] * 3]),
-    'P, half clear': (
-        palette('.png', bytes([51, 0, 255])),
-        [[255, 204, 204], [255] * 3, [0, 0, 255], [255] * 3],
-    ),
+    'P': (('.png', write_palette), [[255, 204, 204], [255] * 3, [0, 0, 255], [255] * 3]),
     'L, one clear': (saved('L', [7, 8, 9], '.png', transparency=8), grey(7, 255, 9)),
-    # of 16 bits Pillow reads the upper 8
-    'RGB of 16 bits': (('.png', rgb_of_16_bits), [[0, 1, 255], [128, 127, 0]]),
     # 255 - c - k
     'CMYK': (
         saved('CMYK', [(0, 0, 0, 0), (255, 0, 0, 0), (0, 0, 0, 255), (10, 20, 30, 0)], '.tif'),
         [[255] * 3, [0, 255, 255], [0] * 3, [245, 235, 225]],
     ),
-    # R = Y + 1.402 (Cr - 128), B = Y + 1.772 (Cb - 128)
-    'YCbCr': (saved('YCbCr', [(128, 128, 128), (76, 85, 255)], '.tif'), [[128] * 3, [254, 0, 0]]),
 }
 
 
@@ -147,8 +108,6 @@ def test_every_kind_of_pixel(tmp_path, kind):
     'make',
     [
         of_array([0, 65535], np.uint16, '.png'),
-        of_array([0, 65535], np.uint16, '.tif'),
-        of_array([0, 65535], np.uint16, '.pgm'),
         of_array([0, 0.5], np.float32, '.tif'),
         of_array([0, 2**30], np.int32, '.tif'),
     ],
@@ -175,20 +134,13 @@ TURNED = {
 }
 
 
-AVIF = ['AVIF'] if features.check('avif') else []
-
-
-@pytest.mark.parametrize(
-    'suffix', ['.png', '.jpg', '.tif', '.webp', *(f'.{kind.lower()}' for kind in AVIF)]
-)
+@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.tif'])
 @pytest.mark.parametrize('orientation', TURNED)
 def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
     picture = np.kron(np.array([[50, 100], [150, 200]]), np.ones((16, 16))).astype(np.uint8)
     exif = Image.Exif()
     exif[274] = orientation
-    Image.fromarray(picture).convert('RGB').save(
-        tmp_path / f'x{suffix}', exif=exif, **({'lossless': True} if suffix == '.webp' else {})
-    )
+    Image.fromarray(picture).convert('RGB').save(tmp_path / f'x{suffix}', exif=exif)
     seen = read_image(tmp_path / f'x{suffix}', 32)[8::16, 8::16, 0] / 50
     assert np.abs(seen - TURNED[orientation]).max() < 0.1
 
@@ -197,19 +149,11 @@ FRAMES = [Image.new('RGB', (4, 4), colour) for colour in ('red', 'blue')]
 
 
 @pytest.mark.parametrize('suffix', ['.gif', '.tif', '.webp', '.png'])
-def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix):
+def test_the_first_frame_is_read(tmp_path, suffix):
+    path = tmp_path / f'x{suffix}'
     options = {'lossless': True} if suffix == '.webp' else {}
-    for name in 'ab':
-        path = tmp_path / f'{name}{suffix}'
-        FRAMES[0].save(path, save_all=True, append_images=FRAMES[1:], **options)
-    Image.new('RGB', (4, 4)).save(tmp_path / 'c.png')
-    paths = [tmp_path / name for name in (f'a{suffix}', f'b{suffix}', 'c.png')]
-    for _ in range(2):
-        assert read_images(paths, 4, tmp_path)[:, 1, 1].tolist() == [[255, 0, 0]] * 2 + [[0] * 3]
-    err = capsys.readouterr().err
-    assert len(err.splitlines()) == 1
-    assert f'{tmp_path}: 2 of 3 images' in err
-    assert str(paths[0]) in err
+    FRAMES[0].save(path, save_all=True, append_images=FRAMES[1:], **options)
+    assert read_image(path, 4)[1, 1].tolist() == [255, 0, 0]
 
 
 # -- what is read, and what is not
@@ -223,30 +167,19 @@ def encoded(kind, image=None, **options) -> bytes:
     return file.getvalue()
 
 
-GOOD = {
-    'JPEG': encoded('JPEG'),
-    'AVIF or PNG': encoded(*AVIF or ['PNG']),
-    'CMYK': encoded('JPEG', Image.new('CMYK', (9, 9), 7)),
-    'frames': encoded('GIF', FRAMES[0], save_all=True, append_images=FRAMES[1:]),
-}
 BAD = {
     'EPS': (encoded('EPS'), 'expected one of PNG, JPEG'),
-    'PDF': (encoded('PDF'), 'expected one of PNG, JPEG'),
     'cut off': (encoded('JPEG')[:-200], ''),
     'empty': (b'', ''),
-    'no image': (b'no image' * 99, ''),
     'HEIC': (b'\0\0\0\x18ftypheic\0\0\0\0mif1heic', 'pillow-heif'),
-    'film': (b'\0\0\0\x18ftypisom\0\0\0\0isommp42', ''),
-    'bomb': (png(20000, 20000, 1, 0, b''), 'pixels'),
+    'bomb': (encoded('PNG', Image.new('1', (40, 40))), '40 x 40 pixels'),
 }
 
 
-@pytest.mark.parametrize('name', [*GOOD, *BAD])
-def test_files_that_are_images_are_read_and_others_refused(tmp_path, name):
-    (tmp_path / 'x').write_bytes(GOOD[name] if name in GOOD else BAD[name][0])
-    if name in GOOD:
-        assert read_image(tmp_path / 'x', 64).shape == (64, 64, 3)
-        return
+@pytest.mark.parametrize('name', BAD)
+def test_what_is_no_image_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setattr('scroll.files.images.MAX_PIXELS', 999)
+    (tmp_path / 'x').write_bytes(BAD[name][0])
     with refused(f'{tmp_path / "x"}: not a readable image (', BAD[name][1]):
         read_image(tmp_path / 'x', 64)
 
@@ -278,6 +211,7 @@ def home(tmp_path):
 
 def test_other_files_are_left_out_with_one_line(home, capsys):
     images = readers.folder(home, 4)
+    assert images.decoded_by == decoders()
     assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 1, 1]
     assert images.train[:, 0, 0, 0].tolist() == images.test[:, 0, 0, 0].tolist() == [0, 1, 10, 11]
     assert capsys.readouterr().err == ''
@@ -308,4 +242,22 @@ def test_links_to_images_and_to_folders_are_followed(home):
     assert sorted(readers.folder(home, 4).train[:4, 0, 0, 0].tolist()) == [0, 1, 10, 11]
     (home / 'train' / 'a' / 'gone.png').symlink_to(home / 'nowhere.png')
     with refused('gone.png'):
+        readers.folder(home, 4)
+
+
+@pytest.mark.parametrize(
+    'damage, words',
+    [
+        (
+            lambda home: (home / 'test' / 'b').rename(home / 'test' / 'c'),
+            ['test/c', 'no such class in train/'],
+        ),
+        (lambda home: shutil.rmtree(home / 'test' / 'b'), ['test/b', 'no images']),
+        (lambda home: (home / 'train' / 'empty').mkdir(), ['train/empty', 'no images']),
+        (lambda home: shutil.rmtree(home / 'train'), ['train/<class>/', '--data_dir']),
+    ],
+)
+def test_damage_to_a_folder_is_named(home, damage, words):
+    damage(home)
+    with refused(*words):
         readers.folder(home, 4)

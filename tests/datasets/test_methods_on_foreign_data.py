@@ -11,7 +11,7 @@ from tests.conftest import refused
 from tests.datasets.conftest import run
 
 ENS = '--n_classifiers 6 --top_k 2'
-GDUMB = '--weights none --backbone resnet18-md --width 2 --buffer_size 21 --fitting_epochs 1'
+GDUMB = '--buffer_size 21 --fitting_epochs 1'
 
 
 @pytest.mark.parametrize(
@@ -20,16 +20,13 @@ GDUMB = '--weights none --backbone resnet18-md --width 2 --buffer_size 21 --fitt
         ('ens', 'picture-digits', ENS),
         ('joint', 'unequal-digits', '--label_perc 0.5'),
         ('joint', 'flowing-digits', ''),
+        ('gdumb', 'unequal-digits', GDUMB),
+        ('gdumb', 'flowing-digits', GDUMB),
     ],
 )
 def test_a_run(arguments, tmp_path, method, dataset, flags):
     row = run(arguments(dataset, flags, '--base_path', tmp_path, model=method))
     assert 0 <= row['final_accuracy'] <= 100
-
-
-@pytest.mark.parametrize('dataset', ['unequal-digits', 'flowing-digits'])
-def test_a_run_of_gdumb(parse, foreign, dataset):
-    assert 0 <= run(parse('gdumb', GDUMB, dataset=dataset))['final_accuracy'] <= 100
 
 
 def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):

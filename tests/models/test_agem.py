@@ -37,8 +37,6 @@ def test_what_opposes_the_reference_goes_and_nothing_else(seed, scale):
         )
     unit = r / r.norm()
     assert torch.allclose(project(g, unit), gem.project(g, unit[None], margin=0, eps=0), atol=1e-5)
-    assert project(g, -g).abs().max() < 1e-6
-    assert torch.equal(project(g, g), g)
     assert torch.equal(project(g, torch.zeros(50)), g)
 
 

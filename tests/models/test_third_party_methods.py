@@ -416,22 +416,17 @@ def test_a_replay_method_has_its_buffer_whatever_its_parser_declares(run, parse,
         parse('replay', '--lr', '0.1')
 
 
-@pytest.mark.parametrize('decorated', [True, False])
-def test_files_of_the_docs_run_as_they_stand(third_party, command_line, tmp_path, decorated):
-    """A data set is also found by its NAME alone, which stands in a line with others."""
+def test_files_of_the_docs_run_as_they_stand(third_party, command_line, tmp_path):
     folders = {}
-    decorator = "@bench.register_dataset('stripes')\n"
     for block in BLOCKS:
         if block.mark.startswith('file: '):
             path = Path(block.mark.removeprefix('file: '))
-            code = block.code if decorated else block.code.replace(decorator, '')
-            folders.setdefault(str(path.parent), {})[path.stem] = code
+            folders.setdefault(str(path.parent), {})[path.stem] = block.code
     assert {name: list(files) for name, files in folders.items()} == {
         'models': ['smooth'],
         'datasets': ['stripes'],
         'backbone': ['one_layer'],
     }
-    assert (decorator in folders['datasets']['stripes']) == decorated
     third_party(**folders)
     code, out, err = command_line(
         '--model smooth --dataset stripes --backbone one-layer --layer_width 8 --smoothing 0.2',
