@@ -53,7 +53,7 @@ from scroll.sums.lift import Lift, cosine_table
 
 _EVERYWHERE = 'every machine'
 _LENGTH = 4.0  # of ridge's weights on unit features
-_RECENT = 4  # weight of the last parameters in their mean, times the updates (Shamir, Zhang 2013)
+_RECENT = 3  # weight of the last parameters in their mean, times the updates (Shamir, Zhang 2013)
 
 
 class AdaptedPredictor:
@@ -310,7 +310,7 @@ class Trainee:
 
     @torch.no_grad()
     def _average(self) -> None:
-        """Take the parameters into their means, most of which is the last quarter."""
+        """Take the parameters into their means, most of which is the last third."""
         self.updates += 1
         weight = _RECENT / (self.updates + _RECENT - 1) if self.averaging else 1
         for mean, values in zip(self.means, self.averaged):

@@ -203,14 +203,14 @@ def test_equal_input_gives_equal_bits_and_another_seed_other_ones(run, toy, mode
 
 
 def test_f_star_has_the_running_mean_of_the_parameters(flat):
-    """Weight 4 / (t + 3) for the t-th: 1, 4/5, 4/6."""
+    """Weight 3 / (t + 2) for the t-th: 1, 3/4, 3/5."""
 
     def weights(**how):
         settings = Adaptation(minibatch=12, classifier_lr=5.0, teacher=0.0, **how)
         return adapt(None, *flat, settings).weight
 
     one, two, three = (weights(iterations=n, averaging=False) for n in (1, 2, 3))
-    mean = (4 * three + 2 * (4 * two + one) / 5) / 6
+    mean = (3 * three + 2 * (3 * two + one) / 4) / 5
     np.testing.assert_allclose(weights(iterations=3), mean, rtol=1e-5)
     assert np.abs(mean - three).max() > 1e-3
 
