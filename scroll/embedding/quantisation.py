@@ -1,10 +1,10 @@
 """A float network -> an `IntegerNetwork`, by torch's export.
 
-It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums, and a pooling at the
-end. Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile
-over calibration images, weights by their largest magnitudes in each output channel, or more where
-the bound of exact sums asks for it. The same weights and scales of activations (`scales_of`) give
-the same network.
+It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums of a convolution and an
+activation or another convolution, and a pooling at the end. Batch norms are folded in float64,
+before rounding. Activations are scaled by a high quantile over calibration images, weights by their
+largest magnitudes in each output channel, or more where the bound of exact sums asks for it. The
+same weights and scales of activations (`scales_of`) give the same network.
 """
 
 import copy
