@@ -13,6 +13,7 @@ import hashlib
 import os
 import warnings
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -248,6 +249,7 @@ class Embedder:
         InputError: timm or the weights are missing, or do not fit."""
         from scroll.embedding.libraries import timm_network
 
+        signature(cls).bind(None, None, **options)  # before weights are fetched
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
@@ -257,6 +259,7 @@ class Embedder:
         network and processor."""
         from scroll.embedding.libraries import transformers_network
 
+        signature(cls).bind(None, None, **options)
         return cls(*transformers_network(name, random), **options)
 
     def with_net(self, net: nn.Module, dtype: str | None = None) -> 'Embedder':
