@@ -88,12 +88,10 @@ class MammothBackbone(nn.Module):
             p.grad = values.clone()
 
     def _split(self, flat: torch.Tensor) -> list:
-        """Parts of a flat vector in the shapes of the parameters; ValueError for another length."""
+        """Parts of a flat vector in the shapes of the parameters; RuntimeError: other lengths."""
         parameters = list(self.parameters())
-        sizes = [p.numel() for p in parameters]
-        if flat.numel() != sum(sizes):
-            raise ValueError(f'{flat.numel()} values given, {sum(sizes)} parameters expected')
-        return [values.view_as(p) for p, values in zip(parameters, flat.split(sizes))]
+        parts = flat.split([p.numel() for p in parameters])
+        return [values.view_as(p) for p, values in zip(parameters, parts)]
 
 
 class StagedBackbone(MammothBackbone):

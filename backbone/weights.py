@@ -72,13 +72,15 @@ class Weights:
 
 def _misfits(tensors: dict, net: torch.nn.Module) -> str:
     """The first tensors that are missing on either side or have another shape, or ''."""
-    wanted = feature_tensors(net)
-    wrong = [f'{name} (missing)' for name in wanted if name not in tensors]
-    for name, t in tensors.items():
-        if name not in wanted:
-            wrong.append(f'{name} (unknown)')
-        elif t.shape != wanted[name].shape:
-            wrong.append(f'{name} {tuple(t.shape)} for {tuple(wanted[name].shape)}')
+    shapes, wanted = (
+        {name: tuple(t.shape) for name, t in part.items()}
+        for part in (tensors, feature_tensors(net))
+    )
+    wrong = [
+        f'{name} {shapes.get(name, "(missing)")} for {wanted.get(name, "(unknown)")}'
+        for name in wanted | shapes
+        if shapes.get(name) != wanted.get(name)
+    ]
     more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
     return f'{", ".join(wrong[:3])}{more}: these tensors do not fit' if wrong else ''
 

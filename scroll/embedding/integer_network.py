@@ -15,7 +15,6 @@ float64, which is exact, the first time that a convolution meets inputs of some 
 
 import hashlib
 import json
-import os
 from typing import Literal
 
 import numpy as np
@@ -146,13 +145,11 @@ class IntegerNetwork(nn.Module):
             ieee=x.device.type == 'cuda', nnpack=False, benchmark=False, deterministic=True
         ):
             on_cpu = x.device.type == 'cpu' and x.dtype == torch.float32
-            if on_cpu and not torch.compiler.is_compiling():
+            wanted = on_cpu and not torch.compiler.is_compiling()
+            if wanted and self.eight_bits is not False:
                 try:
-                    if self.eight_bits is None:
-                        wanted = os.environ.get('SCROLL_EIGHT_BIT') != '0'
-                        self.eight_bits = EightBits(self) if wanted else False
-                    if self.eight_bits:
-                        return self._outputs(x, self.eight_bits.run)
+                    self.eight_bits = self.eight_bits or EightBits(self)
+                    return self._outputs(x, self.eight_bits.run)
                 except (Unsupported, RuntimeError):  # of kernels that torch may lack
                     self.eight_bits = False
             return self._outputs(x, self.run)

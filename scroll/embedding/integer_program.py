@@ -34,7 +34,8 @@ _LONGEST = 1 << 16  # of pixels, strides, paddings
 _MAP = 1 << 28  # values of a map of an image
 _RATIOS = {2.0**power for power in range(-24, 25)}
 _READS = {'input': (0,), 'conv': (1, 2), 'pad': (1,), 'pool': (1,)}  # how many values
-OF_CONV = ('stride', 'padding', 'dilation', 'groups')
+_STEPS = {'stride': 1, 'padding': 0, 'dilation': 1}  # the least of each
+OF_CONV = *_STEPS, 'groups'
 ARRAYS = {'weight': '|i1', 'bias': '<i4', 'multiplier': '<f4'}
 
 
@@ -73,44 +74,10 @@ class Op:
 
 
 def check_program(program: list[Op], input_size: int, mean: tuple) -> list[tuple[int, ...]]:
-    """The shape of each value: (C, H, W), of a sum over a map (C,). InputError, with the layer,
-    what it has and what is expected, unless each promise is kept. Kernels check none: a stride of 0
-    would end the process."""
+    """The shape of each value: (C, H, W), of a sum over a map (C,). InputError, with the layer and
+    what is expected of it, unless each promise is kept. Kernels check none: a stride of 0 would end
+    the process."""
     whole('the input size of an integer network', input_size, 1, _LONGEST)
-    _check_ends(program, mean)
-    shapes = []
-    for position, op in enumerate(program):
-        one_of(f'layer {position} of the integer network', op.kind, _READS)
-        layer = f'layer {position} of the integer network ({op.kind})'
-        for read in op.reads:
-            whole(f'{layer}: the position of what it reads', read, 0, position - 1)
-        inputs = [shapes[read] for read in op.reads]
-        _expect(
-            len(inputs) in _READS[op.kind] and all(len(shape) == 3 for shape in inputs),
-            layer,
-            f'it reads {inputs}',
-            f'{_READS[op.kind]} maps',
-        )
-        source = program[op.reads[0]] if inputs else op
-        _check_range(layer, op, source, mean)
-        shape = _shape(layer, op, inputs[0] if inputs else (3, input_size, input_size))
-        _expect(
-            min(shape) >= 1 and math.prod(shape) <= _MAP and inputs[1:] in ([], [shape]),
-            layer,
-            f'it makes {shape} of {inputs}',
-            'up to 2^28 values, and, to add two, the same shape',
-        )
-        if op.kind == 'pool':
-            most = source.largest * math.prod(inputs[0][1:])
-            _expect(most <= EXACT, layer, f'a sum over its map may reach {most}', 'up to 2^24')
-        if op.kind == 'conv':
-            _check_sums(layer, op, source.largest)
-        shapes.append(shape)
-    return shapes
-
-
-def _check_ends(program: list[Op], mean: tuple) -> None:
-    """Raise InputError unless a program begins with the image and ends with sums over maps."""
     for value in mean:
         whole('a mean of an integer network', value, 0, CUT)
     kinds = [op.kind for op in program]
@@ -119,30 +86,54 @@ def _check_ends(program: list[Op], mean: tuple) -> None:
     _expect(
         len(mean) == 3 and kinds[:1] == ['input'] and 'input' not in kinds[1:] and ends == {'pool'},
         'an integer network',
-        f'its layers are {", ".join(kinds)}',
         'three means, an input, which comes first, and sums over all maps that nothing reads',
     )
+    shapes = []
+    for position, op in enumerate(program):
+        layer = f'layer {position} of the integer network'
+        one_of(layer, op.kind, _READS)
+        for read in op.reads:
+            whole(f'{layer}: the position of what it reads', read, 0, position - 1)
+        inputs = [shapes[read] for read in op.reads]
+        maps = all(len(shape) == 3 for shape in inputs)
+        _expect(maps and len(inputs) in _READS[op.kind], layer, 'one map, or two to add')
+        source = program[op.reads[0]] if inputs else op
+        _check_range(layer, op, source, mean)
+        shape = _shape(layer, op, inputs[0] if inputs else (3, input_size, input_size))
+        _expect(
+            min(shape) >= 1 and math.prod(shape) <= _MAP and inputs[1:] in ([], [shape]),
+            layer,
+            'up to 2^28 values, and, to add two, the same shape',
+        )
+        if op.kind == 'pool':
+            most = source.largest * math.prod(inputs[0][1:])
+            _expect(most <= EXACT, layer, 'sums over its maps of up to 2^24')
+        if op.kind == 'conv':
+            _check_sums(layer, op, source.largest)
+        shapes.append(shape)
+    return shapes
 
 
-def _expect(is_kept: bool | np.bool_, layer: str, actual: str, expected: str) -> None:
+def _expect(is_kept: bool | np.bool_, layer: str, promise: str) -> None:
     """Raise InputError unless a promise is kept."""
     if not is_kept:
-        raise InputError(f'{layer}: {actual}: expected {expected}')
+        raise InputError(f'{layer}: expected {promise}')
 
 
 def _check_range(layer: str, op: Op, source: Op, mean: tuple) -> None:
     """Raise InputError unless an operation's values are in their range."""
-    whole(f'{layer}: the least of its values', op.low, -CUT, 0)
-    whole(f'{layer}: the largest of its values', op.high, 0, CUT)
-    in_range = op.low in (0, SIGNED - CUT) and op.high <= CUT + op.low
-    expected = '-128 to at most 127, or 0 to at most 255'
+    least = f'{layer}: the least of its values'
+    largest = f'{layer}: the largest of its values'
     if op.kind == 'input':
-        in_range = op.low <= -max(mean) and CUT - min(mean) <= op.high
-        expected = f'{-max(mean)} to {CUT - min(mean)}'
+        whole(least, op.low, -CUT, -max(mean))
+        whole(largest, op.high, CUT - min(mean), CUT)
     elif op.kind == 'pad':
-        in_range = (op.low, op.high) == (source.low, source.high)
-        expected = 'those of what it reads'
-    _expect(in_range, layer, f'its values go from {op.low} to {op.high}', expected)
+        same = (op.low, op.high) == (source.low, source.high)
+        _expect(same, layer, 'the range of what it reads')
+    else:
+        whole(least, op.low, SIGNED - CUT, 0)
+        _expect(op.low in (0, SIGNED - CUT), layer, 'values from 0 or from -128')
+        whole(largest, op.high, 0, CUT + op.low)
 
 
 def _shape(layer: str, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -159,8 +150,8 @@ def _shape(layer: str, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
         left, right, top, bottom = op.options['amounts']
         return channels, height + top + bottom, width + left + right
     _check_arrays(layer, op, channels)
-    steps = [op.options[name] for name in ('stride', 'padding', 'dilation')]
-    sizes = zip((height, width), op.weight.shape[2:], *steps)
+    steps = [op.options[name] for name in _STEPS]
+    sizes = zip((height, width), op.weight.shape[2:], *steps, strict=True)
     return len(op.bias), *(
         (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
         for size, kernel, stride, padding, dilation in sizes
@@ -169,65 +160,47 @@ def _shape(layer: str, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _check_arrays(layer: str, op: Op, channels: int) -> None:
     """Raise InputError unless options and arrays of a convolution have their types and shapes."""
-    for name, least in {'stride': 1, 'padding': 0, 'dilation': 1}.items():
-        whole(f'{layer}: the length of its {name}', len(op.options[name]), 2, 2)
+    for name, least in _STEPS.items():
         for size in op.options[name]:
             whole(f'{layer}: its {name}', size, least, _LONGEST)
     groups = op.options['groups']
     whole(f'{layer}: its number of groups', groups, 1, channels)
     outputs, inputs, *kernel = op.weight.shape
-    arrays = [(array.dtype, array.shape) for array in (op.weight, op.bias, op.multiplier)]
-    expected = [(np.int8, op.weight.shape), (np.int32, (outputs,))]
+    arrays = [(array.dtype, array.shape) for array in (op.bias, op.multiplier)]
     _expect(
         len(kernel) == 2
         and op.weight.size > 0
+        and op.weight.dtype == np.int8
         and outputs % groups == 0
         and inputs == channels / groups
-        and arrays[:2] == expected
-        and arrays[2] in ((np.float32, (1,)), (np.float32, (outputs,)))
+        and arrays[0] == (np.int32, (outputs,))
+        and arrays[1] in ((np.float32, (1,)), (np.float32, (outputs,)))
         and np.isfinite(op.multiplier).all(),
         layer,
-        f'its weights, biases and multipliers are {arrays}',
-        f'int8, int32 and finite float32, for {channels} channels in {groups} groups',
+        f'weights int8, biases int32 and multipliers float32, finite, for {channels} channels in '
+        f'{groups} groups',
     )
 
 
 def _check_sums(layer: str, op: Op, largest: int) -> None:
-    """Raise InputError, with the channel, unless a convolution is exact, also in 8 bits."""
-    _expect(
-        not op.reads[1:] or (isinstance(op.ratio, float) and op.ratio in _RATIOS),
-        layer,
-        f'its ratio is {op.ratio}',
-        'a power of two, 2^-24 to 2^24',
-    )
+    """Raise InputError unless a convolution is exact, also in 8 bits."""
+    power = not op.reads[1:] or (isinstance(op.ratio, float) and op.ratio in _RATIOS)
+    _expect(power, layer, 'a ratio that is a power of two, 2^-24 to 2^24')
     weight = op.weight.astype(np.int16)  # which holds the magnitude of -128
-    most = peak(weight)
-    pair = pairs(weight)
     factor = op.multiplier.astype(np.float64)
     lowest = lowest_bit(factor)
-    bound = channel_bound(weight, op.bias, largest)
     odd = factor / np.where(lowest > 0, lowest, 1.0)
+    bound = channel_bound(weight, op.bias, largest)
     reach = reach_of(bound, op.bias, factor, op.ratio)
-    for wrong, values, words, limit in (
-        (bound > EXACT, bound, 'its sum may reach', '2^24, up to which float32 is exact'),
-        (most > SIGNED, most, 'its largest weight is', SIGNED),
-        (pair > PAIR, pair, 'weights of two neighbouring channels make', PAIR),
-        ((factor < 0) | (factor > _LARGE), factor, 'its multiplier is', '2^64, and positive'),
-        (odd >= 1 << MANTISSA, factor, 'its multiplier is', f'{MANTISSA} bits of one'),
-        (
-            (odd > 1) & (reach * odd > EXACT),
-            reach,
-            'its multiplier is no power of two, its sum',
-            f'2^24 / {odd.max():.0f}',
-        ),
+    for kept, promise in (
+        (bound <= EXACT, 'sums of up to 2^24, which float32 holds'),
+        (peak(weight) <= SIGNED, 'weights of up to 127'),
+        (pairs(weight) <= PAIR, 'weights of two neighbouring channels of up to 128 together'),
+        ((factor >= 0) & (factor <= _LARGE), 'multipliers from 0 to 2^64'),
+        (odd < 1 << MANTISSA, f'multipliers of up to {MANTISSA} bits'),
+        ((odd <= 1) | (reach * odd <= EXACT), 'products with multipliers that float32 holds'),
     ):
-        channel = int(wrong.argmax())
-        _expect(
-            not wrong.any(),
-            layer,
-            f'channel {channel}: {words} {values[channel]}',
-            f'at most {limit}',
-        )
+        _expect(kept.all(), layer, promise)
 
 
 def peak(weight: np.ndarray) -> np.ndarray:

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 CPU_INFO = Path('/proc/cpuinfo')
@@ -43,14 +42,7 @@ def keep_depthwise_in_float32(net: nn.Module) -> None:
     for conv in net.modules():
         depthwise = isinstance(conv, nn.Conv2d) and conv.groups == conv.in_channels > 1
         if depthwise and conv.padding_mode == 'zeros':
-            options = conv.stride, conv.padding, conv.dilation, conv.groups
-            plain = functools.partial(_convolve, *options)
-            convolve = vars(conv).get('_conv_forward', plain)
-            vars(conv)['_conv_forward'] = functools.partial(_in_float32, convolve)
-
-
-def _convolve(stride, padding, dilation, groups, x, weight, bias):
-    return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
+            vars(conv)['_conv_forward'] = functools.partial(_in_float32, conv._conv_forward)
 
 
 def _in_float32(convolve, x, weight, bias):

@@ -1,10 +1,10 @@
 """A float network -> an `IntegerNetwork`, by torch's export.
 
-It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums, and a pooling at the
-end. Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile
-over calibration images, weights by their largest magnitudes in each output channel, or more where
-the bound of exact sums asks for it. The same weights and scales of activations (`scales_of`) give
-the same network.
+It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums of a convolution and an
+activation or another convolution, and a pooling at the end. Batch norms are folded in float64,
+before rounding. Activations are scaled by a high quantile over calibration images, weights by their
+largest magnitudes in each output channel, or more where the bound of exact sums asks for it. The
+same weights and scales of activations (`scales_of`) give the same network.
 """
 
 import copy
@@ -46,14 +46,14 @@ def quantise_network(
     data that it was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by
     name."""
     graph, scales = _calibrated(net, preprocessing, images)
-    return _built(graph, _Builder(graph, scales, preprocessing).walk(), preprocessing)
+    return _built(graph, _Builder(graph, scales.get, preprocessing).walk(), preprocessing)
 
 
 def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list[float]:
     """The magnitude of each value that `quantise_network` rounds, in their order, as it takes it
     from these images, to four digits."""
     graph, scales = _calibrated(net, preprocessing, images)
-    sketch = _Builder(graph, scales, preprocessing).walk()
+    sketch = _Builder(graph, scales.get, preprocessing).walk()
     return [float(f'{magnitude:.4g}') for magnitude in sketch.magnitudes.values()]
 
 
@@ -61,7 +61,8 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
     """The integer network of `net.features` by recorded scales, the same on every machine.
     InputError: they are of another network, or a layer is one that integers cannot do."""
     graph = _exported(net, preprocessing)
-    sketch = _Builder(graph, iter(scales), preprocessing).walk()
+    following = iter(scales)
+    sketch = _Builder(graph, lambda _: next(following, 0.0), preprocessing).walk()
     if len(sketch.magnitudes) != len(scales):
         raise InputError(
             f'{len(scales)} scales for a network that rounds {len(sketch.magnitudes)} values: '
@@ -124,7 +125,7 @@ def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
     for name, unit in wanted.items():
         most = max(wanted[other] for other in groups[name])
         units[name] = most / 2.0 ** math.floor(math.log2(most / unit))
-    builder = _Builder(graph, sketch.magnitudes, preprocessing, units).walk()
+    builder = _Builder(graph, sketch.magnitudes.get, preprocessing, units).walk()
     return IntegerNetwork(
         builder.program, preprocessing.input_size, builder.mean, stages=builder.stages()
     )
@@ -158,8 +159,7 @@ class _Builder:
     what follows it.
 
     Args:
-        scales: node name -> magnitude, or an iterator over those of the values that are rounded, in
-            order.
+        scale_of: node name -> magnitude; asked for the values that are rounded, in order.
         units: node name -> unit of the value that is rounded there; default: by its magnitude.
 
     Attributes:
@@ -167,10 +167,10 @@ class _Builder:
         rounded: node name -> largest integer.
         joined: pairs of names of rounded values, the second a part of the sum that is the first."""
 
-    def __init__(self, graph, scales, preprocessing, units: dict | None = None):
+    def __init__(self, graph, scale_of, preprocessing, units: dict | None = None):
         self.graph = graph
         self.preprocessing = preprocessing
-        self.scales = scales
+        self.scale_of = scale_of
         self.units = units
         self.tensors = dict(graph.named_parameters()) | dict(graph.named_buffers())
         self.program = []
@@ -346,40 +346,24 @@ class _Builder:
 
     def _magnitude(self, node) -> float:
         name = _base(node).name
-        scales = self.scales
-        magnitude = scales[name] if isinstance(scales, dict) else next(scales, 0.0)
-        self.magnitudes[name] = max(magnitude, 1e-12)
+        self.magnitudes[name] = max(self.scale_of(name), 1e-12)
         return self.magnitudes[name]
 
     def _parts(self, waiting: _Sum, node, unit: float) -> tuple[_Linear, _Value]:
         """(a convolution, a value that is added to it, in `unit` times a power of two) of a sum."""
-        values = [part for part in waiting.parts if isinstance(part, _Value)]
         linears = [part for part in waiting.parts if isinstance(part, _Linear)]
-        if not values:  # of two convolutions the smaller one is rounded by itself
-            sizes = [linear.weight[0].size for linear in linears]
-            small = int(sizes[1] < sizes[0])
+        if len(linears) == 2:  # the smaller one is rounded by itself
+            small = int(linears[1].weight[0].size < linears[0].weight[0].size)
             magnitude = self._magnitude(waiting.nodes[small])
-            return linears[1 - small], self._rounded(linears[small], magnitude, unit)
-        value = values[-1]
-        if value.position in self._names:
-            self.joined.append((node.name, self._names[value.position]))
-        if self.units is not None and not math.log2(value.unit / unit).is_integer():
-            magnitude = self.program[value.position].largest * value.unit
-            value = self._rounded(self._unchanged(value), magnitude, unit)
-        return linears[0] if linears else self._unchanged(values[0]), value
-
-    def _rounded(self, linear: _Linear, magnitude: float, unit: float) -> _Value:
-        power = math.ceil(math.log2(magnitude / SIGNED / unit) - 0.1)  # little is cut
-        return self._emit_linear(linear, unit * 2.0**power, -SIGNED - 1, SIGNED)
-
-    def _unchanged(self, value: _Value) -> _Linear:
-        """A convolution that changes nothing."""
-        at = value.position
-        while self.program[at].weight is None:
-            at = self.program[at].reads[0]
-        channels = len(self.program[at].weight)
-        options = {'stride': [1, 1], 'padding': [0, 0], 'dilation': [1, 1], 'groups': channels}
-        return _Linear(value, np.ones((channels, 1, 1, 1)), np.zeros(channels), options)
+            power = math.ceil(math.log2(magnitude / SIGNED / unit) - 0.1)  # little is cut
+            value = self._emit_linear(linears[small], unit * 2.0**power, -SIGNED - 1, SIGNED)
+            return linears[1 - small], value
+        values = [part for part in waiting.parts if isinstance(part, _Value)]
+        name = self._names.get(values[0].position)
+        if not linears or name is None:
+            raise _unsupported(node, 'this sum', 'of a convolution and an activation it can')
+        self.joined.append((node.name, name))
+        return linears[0], values[0]
 
     def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, other=None) -> _Value:
         """A convolution with integer weights, plus another value."""

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -51,18 +51,10 @@ _LIFTED = {
 }
 
 
-class Target(NamedTuple):
-    """Target of an export: its path after all links, its formats, and its ending if it is one file,
-    else ''."""
-
-    path: Path
-    formats: Sequence[str]
-    ending: str
-
-
-def check_export(out, formats=None) -> Target:
-    """Check a target. InputError unless it can be written whole: a folder is new, or empty; or for
-    an unknown format, one whose packages are not installed, or that is not a file's."""
+def check_export(out, formats=None) -> tuple[Path, Sequence[str], str]:
+    """Return a target's path after all links, its formats, and its ending if it is one file, else
+    ''. InputError unless it can be written whole: a folder is new, or empty; or for an unknown
+    format, one whose packages are not installed, or that is not a file's."""
     ending = Path(os.fspath(out)).suffix.lower()
     ending = ending if ending in _ENDINGS else ''
     usual = _ENDINGS.get(ending, 'safetensors')
@@ -83,7 +75,7 @@ def check_export(out, formats=None) -> Target:
     if not ending and path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f'{path} is there already: give a folder that is new')
     check_target(path, folder=not ending)
-    return Target(path, formats, ending)
+    return path, formats, ending
 
 
 def export(learner, out, formats=None, image_shape=None, names=None) -> None:
@@ -102,25 +94,21 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
     learner = learner.learner_ if hasattr(type(learner), 'learner_') else learner
     instance('learner', learner, Scroll)
     learner.check_portable()
-    target = check_export(out, formats)
+    path, formats, ending = check_export(out, formats)
     embedder = learner.embedder
     if names is not None and len(names) != len(learner.classes_):
         raise InputError(
             f'{len(names)} names: expected one of each of {len(learner.classes_)} classes'
         )
-    name = 'f_T'
-    predictor = learner.predictor()
-    predictors = {name: predictor}
+    predictors: dict[str, Any] = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
-        name = 'f_star'
-        predictor = learner.adapted_
-        predictors[name] = predictor
-    facts = _certificate(learner, predictors, names)
+        predictors['f_star'] = learner.adapted_
+    if ending:
+        predictors = dict([predictors.popitem()])  # what predicts
     example = np.ones((2, learner.n_features_in_), np.float32)
     if embedder is not None:
         shape = image_shape or (embedder.preprocessing.input_size,) * 2 + (3,)
         example = np.ones((2, *shape), np.uint8)
-    path, formats, ending = target
     if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
         raise InputError(
             f'{path}: the weights of an integer backbone are a file more: give a folder'
@@ -128,12 +116,13 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch, new_part(path, folder=not ending) as part:
-            if ending:  # what predicts
-                _write(Path(scratch), name, predictor, embedder, formats, example)
-                shutil.copyfile(Path(scratch, f'{name}{ending}'), part)
-                return
+            folder = Path(scratch) if ending else part
             for name, predictor in predictors.items():
-                _write(part, name, predictor, embedder, formats, example)
+                _write(folder, name, predictor, embedder, formats, example)
+            if ending:
+                shutil.copyfile(folder / f'{name}{ending}', part)
+                return
+            facts = _certificate(learner, predictors, names)
             facts['files'] = {file.name: sha256(file) for file in sorted(part.iterdir())}
             (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
 

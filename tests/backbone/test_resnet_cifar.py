@@ -1,13 +1,10 @@
-"""ResNets for small images against torchvision's, their stem replaced; what files written for
-Mammoth import.
-"""
+"""ResNets for small images against torchvision's, their stem replaced."""
 
 import torch
 from torch import nn
 from torchvision import models
 
-from backbone import get_backbone_class
-from backbone.resnet_cifar import BasicBlock, ResNet, reduced_resnet18, resnet18
+from backbone.resnet_cifar import resnet18
 from scroll.embedding.embedder import state_digest
 from tests.backbone.conftest import pictures, settle, small
 
@@ -29,17 +26,6 @@ def test_features_are_those_of_torchvision_with_a_3x3_stem():
     torch.testing.assert_close(
         net.eval()(x), reference(x), rtol=1e-4, atol=1e-4 * float(reference(x).abs().max())
     )
-
-
-def test_names_that_foreign_files_import_and_the_flag_num_filters():
-    assert resnet18 is get_backbone_class('resnet18')
-    assert reduced_resnet18 is get_backbone_class('reduced_resnet18')
-    net = ResNet(BasicBlock, [1, 1, 1], 6, 2)
-    assert net.feature_dim == 8
-    assert net(pictures()).shape == (3, 6)
-    assert isinstance(resnet18(2, num_filters=1), ResNet)
-    assert small('resnet18', num_filters=5).feature_dim == 40
-    assert small('resnet34', num_filters=5).feature_dim == 40
 
 
 def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():

@@ -91,6 +91,10 @@ FORWARD = {
 }
 
 
+def attention_of(x):
+    return F.scaled_dot_product_attention(*[x[None, None]] * 3)
+
+
 def inputs(*shape, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).normal(size=shape) * 3)
 
@@ -163,6 +167,7 @@ def test_sums_have_no_order(seed, terms):
         ('power', lambda x: 2**x),
         ('add.*out', lambda x: torch.add(x, x, out=x)),
         ('one not of maps', lambda x: F.conv1d(x[None], x[None])),
+        ('attention.*_backward', lambda x: attention_of(x.requires_grad_()).sum().backward()),
         *[
             ('cross-entropy', lambda x, more=more: F.cross_entropy(x, torch.arange(3), **more))
             for more in (

@@ -349,9 +349,9 @@ def test_a_sum_is_bounded_by_what_float32_holds():
     """3 * 1 * 255 + |bias| <= 2^24."""
     IntegerNetwork(plain(bias=(1 << 24) - 765), 4, (0, 0, 0))
     IntegerNetwork(plain(bias=765 - (1 << 24)), 4, (0, 0, 0))
-    with refused(r'layer 1 .*channel 0: its sum may reach 16777217: expected at most 2\^24'):
+    with refused('layer 1 .*sums of up to 2.24'):
         IntegerNetwork(plain(bias=(1 << 24) - 764), 4, (0, 0, 0))
-    with refused('layer 2 .*a sum over its map may reach 16842495'):
+    with refused('layer 2 .*sums over its maps of up to 2.24'):
         IntegerNetwork(plain(), 257, (0, 0, 0))
 
 
@@ -370,33 +370,27 @@ NO_PROGRAM = {
     'two inputs': (chain(Op('input')), 'an input, which comes first'),
     'a map that nothing reads': (chain(replace(plain()[1], reads=(0,))), 'sums over all maps'),
     'a later layer': (plain(reads=(0, 1)), 'layer 1 .*what it reads 1'),
-    'a sum': ([*plain(), Op('pool', (2,))], r'layer 3 .*reads \[\(8,\)\]'),
-    'three values': (plain(reads=(0, 0, 0)), 'it reads .*: expected .1, 2. maps'),
+    'a sum': ([*plain(), Op('pool', (2,))], 'layer 3 .*one map'),
+    'three values': (plain(reads=(0, 0, 0)), 'one map, or two'),
     'no such kind': (chain(Op('scale', (1,))), 'scale'),
     'least': (plain(low=1), 'the least of its values 1'),
     'not whole': (plain(high=254.5), 'the largest of its values 254.5'),
-    '9 bits': (plain(low=-128), 'values go from -128 to 255'),
-    'input': ([Op('input', high=254), *plain()[1:]], 'values go from 0 to 254: expected 0 to 255'),
-    'pad': (chain(Op('pad', (1,), 0, 1, {'amounts': [0] * 4})), 'values go from 0 to 1'),
-    'cropped away': (chain(Op('pad', (1,), options={'amounts': [-2] * 4})), 'makes'),
-    'other channels': (plain(reads=(0, 0), ratio=1.0), 'makes .8, 4, 4. .*the same shape'),
+    '9 bits': (plain(low=-128), 'the largest of its values 255: .*0 to 127'),
+    '5 below': (plain(low=-5), 'values from 0 or from -128'),
+    'input': ([Op('input', high=254), *plain()[1:]], 'the largest of its values 254'),
+    'pad': (chain(Op('pad', (1,), 0, 1, {'amounts': [0] * 4})), 'the range of what it reads'),
+    'cropped away': (chain(Op('pad', (1,), options={'amounts': [-2] * 4})), 'up to 2.28 values'),
+    'other channels': (plain(reads=(0, 0), ratio=1.0), 'the same shape'),
     'ratio': (added(ratio=3.0), 'a power of two'),
     'a ratio of True': (added(ratio=True), 'a power of two'),
     'groups': (added(groups=2), 'in 2 groups'),
-    'stride': (added(stride=[1]), 'length of its stride 1'),
-    'padding': (added(padding=[1 << 15] * 2), 'makes .*up to 2.28'),
-    'pairs': (
-        plain(65),
-        'channel 0: weights of two neighbouring channels make 130: expected at most 128',
-    ),
-    '8 bits': (plain(-128), 'its largest weight is 128: expected at most 127'),
-    'negative': (plain(multiplier=-0.5), 'its multiplier is -0.5'),
-    'overflow': (plain(multiplier=2.0**65), 'its multiplier is'),
-    'a third': (plain(multiplier=1 / 3), 'its multiplier is 0.33.*6 bits'),
-    'long products': (
-        plain(multiplier=63 * 2.0**-20, bias=1 << 20),
-        'its sum 2097917.* at most 2.24 / 63',
-    ),
+    'padding': (added(padding=[1 << 15] * 2), 'up to 2.28 values'),
+    'pairs': (plain(65), 'two neighbouring channels'),
+    '8 bits': (plain(-128), 'weights of up to 127'),
+    'negative': (plain(multiplier=-0.5), 'multipliers from 0'),
+    'overflow': (plain(multiplier=2.0**65), 'multipliers from 0'),
+    'a third': (plain(multiplier=1 / 3), 'multipliers of up to 6 bits'),
+    'long products': (plain(multiplier=63 * 2.0**-20, bias=1 << 20), 'products with multipliers'),
 }
 
 
@@ -424,6 +418,7 @@ def test_a_layer_that_integers_cannot_do_is_named():
         (nn.Conv2d(8, 8, 3, padding='same'), 'last: its operation conv2d'),
         (lambda x: x + 1.0, 'its operation add'),
         (lambda x: torch.add(x, x, alpha=2), 'its operation add'),
+        (lambda x: torch.add(*[torch.relu(x)] * 2), 'this sum'),
     ):
         with refused(words):
             quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES[:2])
@@ -432,6 +427,7 @@ def test_a_layer_that_integers_cannot_do_is_named():
 FORGED = [
     *[('options', name, [-1, -1]) for name in ('dilation', 'groups', 'padding')],
     ('options', 'stride', None),
+    ('options', 'stride', [1]),
     ('options', 'stride', [0, 0]),
     ('options', 'dilation', [0, 0]),
     ('options', 'groups', 0),
