@@ -46,7 +46,9 @@ METRICS = (
 # of tasks that bring classes, and of streams without tasks
 SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
-_BEFORE = {'adapt_select': 'none'}  # the default before rows had the flag
+# what rows have that were made before 0.4, when cross-validation within the buffer was a choice
+_BEFORE = {'adapt_teacher': 0, 'adapt_averaging': False}
+_GONE = ('adapt_select', 'adapt_select_folds', 'adapt_select_held_out')
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -242,10 +244,13 @@ def identity(args) -> dict:
 def _has_arguments(row: dict, today) -> bool:
     key = read_key(row['run_key'])
     values = key['given'] | key['default']
+    asked = identity(today)
+    if 'adapt_teacher' in asked and values.get('adapt_select', 'none') != 'none':
+        return False
     absent = today.declared | _BEFORE
-    return vars(today).keys() >= key['given'].keys() and all(
+    return vars(today).keys() >= key['given'].keys() - set(_GONE) and all(
         same_value(value, values.get(name, text_of(absent.get(name, value))))
-        for name, value in identity(today).items()
+        for name, value in asked.items()
         if name not in _STREAM
     )
 

@@ -47,6 +47,15 @@ _ADAPTATION = {  # flag: attribute of `Adaptation`, which has its default and it
         'f* is the same on every machine, and takes three to five times as long',
     ),
 }
+_OF_F_STAR = (
+    *(flag for flag in _ADAPTATION if flag != 'adaptation'),
+    'iterations',
+    'learn_scale',
+    'minibatch_size',
+    'adapt_padding',
+    'adapt_flip',
+    'adapt_jitter',
+)
 _LEARN = {'auto': None, '0': False, '1': True}  # --learn_scale -> learn_scale
 
 
@@ -188,6 +197,9 @@ def check_args(args) -> None:
     if args.export:
         with prefixed('--export'):
             check_export(args.export, args.export_formats)
+    if not args.buffer_size or args.adaptation == 'none':
+        # f* is not made: how it would be made tells no runs apart
+        args.affects |= dict.fromkeys(_OF_F_STAR, 'record')
 
 
 def online(args) -> dict:

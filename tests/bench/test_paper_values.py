@@ -36,6 +36,8 @@ CODE = {
     'adaptation_threshold': 500,
     'learn_scale': 'auto',
     'adapt_jitter': 0,
+    'adapt_teacher': 0,
+    'adapt_averaging': False,
     'ridge_targets': 'pm1',
 }
 CODE_FULL = CODE | {'adapt_lr': 0.01, 'ridge_lambda': 0.01, 'scale': 5, 'iterations': 2500}
@@ -139,7 +141,8 @@ def test_values_are_those_of_the_paper(weights, rows):
     for model, dataset, splits, size, expected in rows:
         words = (
             f'--model {model} --dataset {dataset} --n_splits {splits} --weights {weights} '
-            f'--model_config best {"" if model == "ens" else f"--buffer_size {size}"}'
+            f'--model_config {"paper" if model == "scroll" else "best"} '
+            f'{"" if model == "ens" else f"--buffer_size {size}"}'
         )
         args = vars(parse_args(words.split()))
         assert {name: args[name] for name in expected} == expected, words
