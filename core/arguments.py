@@ -12,6 +12,7 @@ import math
 import re
 import textwrap
 import typing
+from contextlib import suppress
 
 from scroll.commands.parser import LineParser
 
@@ -85,8 +86,8 @@ class Arguments(argparse.Namespace):
     Attributes (none of them among `vars`):
         affects: flag -> what it affects, a key of `AFFECTS`.
         declared: flag -> the default it was declared with.
-        Of a run: given: flags of the command line. key: what tells it from others,
-        `bench.results.keys`.
+        given: flags of the command line.
+        Of a run: key: what tells it from others, `bench.results.keys`.
             differs: from Mammoth's defaults, a line."""
 
     __slots__ = ('affects', 'declared', 'differs', 'given', 'key')
@@ -131,11 +132,20 @@ class ArgumentParser(_Declaring, LineParser):
         kwargs.setdefault('formatter_class', _HelpFormatter)
         super().__init__(*args, **kwargs)
 
+    def _get_values(self, action, words):
+        if action.option_strings:
+            if action.dest in self._given:
+                raise argparse.ArgumentError(action, 'it is given 2 times: give it once')
+            self._given.add(action.dest)
+        return super()._get_values(action, words)
+
     def parse_known_args(self, args=None, namespace=None):
+        self._given = set()
         parsed, unknown = super().parse_known_args(
             args, Arguments() if namespace is None else namespace
         )
         if isinstance(parsed, Arguments):
+            parsed.given = self._given
             parsed.affects = self.affects()
             parsed.declared = {
                 action.dest: getattr(action, 'declared', action.default)
@@ -196,26 +206,20 @@ def real(least: float = -math.inf, most: float = math.inf, positive: bool = Fals
     """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or
     int.
     """
-    name = 'number' if kind is float else 'whole number'
-    expected = (
-        f'expected a {name}{" above 0" * positive}{f", at least {least}" * (least > -math.inf)}'
-        f'{f", at most {most}" * (most < math.inf)}'
-    )
+    expected = 'expected a number' if kind is float else 'expected a whole number'
+    if positive:
+        expected += ' above 0'
+    if least > -math.inf:
+        expected += f', at least {least}'
+    if most < math.inf:
+        expected += f', at most {most}'
 
     def number(text):
-        try:
+        with suppress(ValueError, OverflowError):  # no number, or one beyond the largest float
             value = kind(str(text))
-            low = value < least or (positive and value <= 0)
-            high = value > most or abs(value) == math.inf
-            if value != value:
-                raise ValueError
-        except ValueError:
-            raise argparse.ArgumentTypeError(f'{text!r} is not a {name}') from None
-        if low or high:
-            raise argparse.ArgumentTypeError(
-                f'{text} is too {"small" if low else "large"}: {expected}'
-            )
-        return value
+            if least <= value <= most and math.isfinite(value) and (value > 0 or not positive):
+                return value
+        raise argparse.ArgumentTypeError(f'{text!r}: {expected}')
 
     return number
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from core.arguments import column_of
 from core.environment import warn_once
 from core.mammoth import checkout
-from core.plugins import FOLDERS, MAMMOTH, ROOT, PluginFolder, normalise
+from core.plugins import FOLDERS, MAMMOTH, ROOT, normalise
 from scroll.ground.errors import InputError
 
 
@@ -122,23 +122,17 @@ def chosen_by(run: dict) -> str:
 
 def _config_file(model: str):
     """`models/config/<model>.yaml`, or None; the checkout's for a model of the checkout."""
-    name, root = _place('models', 'model', model)
-    return next(
-        (
-            path
-            for path in sorted((root / 'models' / 'config').glob('*.yaml'))
-            if normalise(path.stem) == name
-        ),
-        None,
-    )
+    name, root = _place('models', model)
+    paths = {normalise(path.stem): path for path in (root / 'models' / 'config').glob('*.yaml')}
+    return paths.get(name)
 
 
-def _place(package: str, kind: str, name: str) -> tuple:
+def _place(package: str, name: str) -> tuple:
     """(normalised name without `mammoth:`, folder of the project that has it: ours or the
     checkout).
     """
-    folder = FOLDERS.get(package) or PluginFolder(package, kind)
-    return normalise(name).removeprefix(MAMMOTH), checkout() if folder.is_theirs(name) else ROOT
+    root = checkout() if FOLDERS[package].is_theirs(name) else ROOT
+    return normalise(name).removeprefix(MAMMOTH), root
 
 
 def _shown(path: Path) -> str:
@@ -188,7 +182,7 @@ def _words(conditions: dict) -> list[str]:
 def dataset_config_files(dataset: str) -> dict:
     """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the
     data set. A checkout's come after ours; a data set of the checkout has only those."""
-    name, own = _place('datasets', 'dataset', dataset)
+    name, own = _place('datasets', dataset)
     return {
         path.stem: path
         for root in filter(None, (checkout(), own))

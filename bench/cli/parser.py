@@ -7,9 +7,9 @@ import inspect
 import sys
 
 from bench.cli import flags
-from core.arguments import ArgumentParser, ShortHelp, of_signature
+from core.arguments import ArgumentParser, Arguments, ShortHelp, of_signature
 from core.environment import warn_once
-from core.plugins import ROOT, PluginFolder, keyword_flags
+from core.plugins import FOLDERS, ROOT, keyword_flags
 from scroll.ground.errors import InputError
 
 HELP = {'-h', '--help', '--help_all'}
@@ -53,17 +53,10 @@ def plugin_names() -> str:
     """Names that --model, --dataset and --weights accept, read from file names and sources: no
     import.
     """
-    lines = []
-    for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone')):
-        lines.append(f'{kind}s: {" ".join(PluginFolder(folder, kind).names())}')
+    lines = [f'{folder.kind}s: {" ".join(folder.names())}' for folder in FOLDERS.values()]
     files = (ROOT / 'backbone' / 'weights').iterdir()
-    weights = {
-        path.name.split('.')[0]
-        for path in files
-        if path.name.endswith(('.safetensors', '.scales.json'))
-    }
     lines += [
-        f'weights: {" ".join(sorted(weights))}',
+        f'weights: {" ".join(sorted({path.name.partition(".")[0] for path in files}))}',
         'With --model and --dataset: their flags, as --n_splits, --schedule, --buffer_size.',
     ]
     return '\n'.join(lines)
@@ -122,25 +115,7 @@ def accept_buffer_size(parser, words, model: str) -> None:
     parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
 
 
-def given_flags(parser: ArgumentParser, words) -> set:
-    """Names (`dest`) of the flags on the command line. InputError where one is given twice, by any
-    name.
-    """
-    options = {}
-    for word in words:
-        option = word.split('=')[0] if word.startswith('--') else word[:2]  # -O3
-        action = parser._option_string_actions.get(option)
-        if action is None:
-            continue
-        if action.dest in options:
-            raise InputError(
-                f'{option} is given 2 times, before as {options[action.dest]}: give it once'
-            )
-        options[action.dest] = option
-    return set(options)
-
-
-def parse_known(parser: ArgumentParser, words: list) -> argparse.Namespace:
+def parse_known(parser: ArgumentParser, words: list) -> Arguments:
     """The flags that a parser has; none is required."""
     required = [action for action in parser._actions if action.required]
     for action in required:
@@ -149,9 +124,3 @@ def parse_known(parser: ArgumentParser, words: list) -> argparse.Namespace:
     for action in required:
         action.required = True
     return args
-
-
-def command_line_values(parser: ArgumentParser, words: list) -> dict:
-    """flag -> value, of the flags on the command line that the parser has."""
-    args = vars(parse_known(parser, words))
-    return {flag: args[flag] for flag in given_flags(parser, words) if flag in args}
