@@ -91,7 +91,7 @@ def model_config(which: str, run: dict) -> list[Source]:
     try:
         for rule in part if isinstance(part, list) else [{'when': {}, 'set': part}]:
             if _holds(rule['when'], run | {'dataset': dataset}):
-                place = f'{file}: {", ".join([which, *_words(rule["when"])])}'
+                place = f'{file}: {which}, {rule["when"]}' if rule['when'] else f'{file}: {which}'
                 sources.append(Source(place, dict(rule['set'])))
         if which == 'best' and dataset in by_data:
             sources += _by_size(by_data[dataset], run.get('buffer_size'), f'{file}: {dataset}')
@@ -159,24 +159,13 @@ def _holds(conditions: dict, run: dict) -> bool:
     """Return whether the conditions of a rule hold for a run."""
     for name, condition in conditions.items():
         value = run.get(column_of(name, run))
-        if not isinstance(condition, dict):
-            holds = condition == value
-        else:
+        holds = condition == value
+        if isinstance(condition, dict):
             least = condition.get('min', -math.inf)
             holds = value is not None and least <= value <= condition.get('max', math.inf)
         if not holds:
             return False
     return True
-
-
-def _words(conditions: dict) -> list[str]:
-    """Name and value of each condition of a rule; of a range its ends."""
-    ranges = {
-        name: f'{condition.get("min", "")}..{condition.get("max", "")}'
-        for name, condition in conditions.items()
-        if isinstance(condition, dict)
-    }
-    return [f'{name} {value}' for name, value in (conditions | ranges).items()]
 
 
 def dataset_config_files(dataset: str) -> dict:

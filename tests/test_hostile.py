@@ -93,15 +93,11 @@ FLAGS = {  # what is given -> a word that the line must have
     '--optim_nesterov 1': 'optim_mom',
     '--alpha 5': 'no such flag',
     '--lr nan': '--lr',
-    '--lr -1': '--lr',
     f'--lr 1e{LONG}': '--lr',
     '--batch_size 0': 'at least 1',
     f'--batch_size {LONG}': 'at most',
-    '--n_epochs -1': 'at least 0',
     '--num_threads 999999999': 'at most',
-    '--num_workers 1000000': 'at most',
     '--seed -1': 'at least 0',
-    f'--seed {LONG}': 'at most',
     '--input_size 0': 'at least 8',
     '--input_size 1000000000': 'at most',
     '--width 0': 'width',
@@ -113,24 +109,17 @@ FLAGS = {  # what is given -> a word that the line must have
     '--n_splits 0': 'at least 1',
     '--n_splits 1000000000000': '10 classes',
     '--validation 100': '100',
-    '--validation nan': 'nan',
-    '--noise_rate 1.5': '1.5',
-    '--label_perc 2': '2',
     '--label_perc 0': 'above 0',
     '--lpc 0.0001': 'no label',
     '--custom_class_order 0-1-1': '10 classes 0..9',
     '--custom_task_order ../../etc': 'task',
     '--start_from 99': '99',
-    '--stop_after 99': '99',
     '--model_config ../x': 'best',
     '--model ../scroll': 'no such model',
-    '--dataset ../../etc/passwd': 'no such dataset',
-    '--backbone ../resnet18': 'no such backbone',
     '--dataset_config ../../models/config/sgd': 'no such config',
     '--ckpt_name ../../x --savecheck last': 'without folders',
     f'--weights {"x" * 5000}': 'too long',
     '--weights /dev/zero': 'nor a file',
-    '--weights ../../../../etc/passwd': '/etc/passwd',
     '--loadcheck /dev/zero': 'no such file',
     '--results_path ' + 'x' * 5000: 'too long',
     '--model er --buffer_size 1000000000': 'GiB',
@@ -227,26 +216,17 @@ WORDS = st.sampled_from(
     [
         '--lr',
         '--batch_size',
-        '--n_epochs',
-        '--seed',
         '--schedule',
-        '--n_splits',
         '--validation',
-        '--noise_rate',
         '--device',
         '--model_config',
         '--no_such',
         '--',
-        '-',
         '-O3',
         '--lr=1',
         '1',
-        '0',
         '-1',
         'nan',
-        '1e9',
-        '[1]',
-        '{}',
         'None',
         'best',
     ]
@@ -263,31 +243,11 @@ def test_any_command_line_is_a_run_or_refused(parse, words):
             assert str(error)  # noqa: PT017 (or it is valid)
 
 
-VALUES = st.sampled_from(
-    [
-        '0',
-        '1',
-        '2',
-        '3',
-        '7',
-        '-1',
-        '1.5',
-        '1e3',
-        'nan',
-        'inf',
-        '99999',
-        '999999999999999',
-        'label',
-        'random',
-        '0-1-2',
-        '2-1-0',
-        '0-0-1',
-        '٣',
-        '',
-        ' ',
-        '10' * 20,
-    ]
-) | st.text(string.printable, max_size=6)
+VALUES = (
+    st.integers(-1, 9).map(str)
+    | st.sampled_from(['1.5', '1e3', 'nan', 'inf', LONG, 'label', 'random', '2-1-0', '0-0-1', '٣'])
+    | st.text(string.printable, max_size=6)
+)
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 
 

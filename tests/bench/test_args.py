@@ -380,8 +380,8 @@ def test_explain_prints_each_value_with_its_source(probe, capsys):
     with pytest.raises(SystemExit):
         probe('--model_config=best --explain', config=RULES, defaults={'optim_mom': 0.25})
     lines = capsys.readouterr().out.splitlines()
-    assert f'optim_wd 0.5 from {file}: best, dataset probe-data' in lines
-    assert f'strength 3.0 from {file}: best, buffer_size ..100' in lines
+    assert f"optim_wd 0.5 from {file}: best, {{'dataset': 'probe-data'}}" in lines
+    assert f"strength 3.0 from {file}: best, {{'buffer_size': {{'max': 100}}}}" in lines
     assert 'optim_mom 0.25 from method probe-model' in lines
     with refused('--lr', 'fast'):  # an invalid run has no explanation
         probe('--explain', lr='--lr=fast')

@@ -3,7 +3,6 @@
 import argparse
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -27,17 +26,12 @@ def run(parse, tmp_path):
     """
 
     def whole(method, *flags, folder='run'):
-        words = words_of(QUICK.get(method, ''), '--n_splits 3 --batch_size 16', *flags)
-        if (
-            '--buffer_size' in known_flags(method)
-            and '--buffer_size' not in words
-            and '--loadcheck' not in words
-        ):
-            words += ['--buffer_size 25']
-        if '--savecheck' in words:
-            words += ['--checkpoint_path', tmp_path / 'kept']
+        words = words_of(QUICK.get(method, ''), '--disable_log 0', *flags)
+        usual = {'n_splits': 3, 'batch_size': 16, 'checkpoint_path': tmp_path / 'kept'}
+        if '--buffer_size' in known_flags(method) and '--loadcheck' not in words:
+            usual['buffer_size'] = 25
         model, dataset, args = initialize(
-            parse(method, *words, '--disable_log 0', base_path=tmp_path / folder)
+            parse(method, *words, base_path=tmp_path / folder, **usual)
         )
         return model, dataset, train(model, dataset, args)
 
@@ -203,47 +197,35 @@ def rows_of(tmp_path) -> list:
     return [len(rows) for rows in rows_below(tmp_path / 'run')]
 
 
+@pytest.mark.parametrize(
+    'flags, writer, name',
+    [
+        (f'{ER} --savecheck last --checkpoint_path', 'bench.resume.saved_models.write', 'kept'),
+        (f'{SCROLL} --save_statistics', 'numpy.savez', 'x.npz'),
+    ],
+)
 def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file(
-    typed, tmp_path, monkeypatch
+    typed, tmp_path, monkeypatch, flags, writer, name
 ):
     with monkeypatch.context() as disk:
-        disk.setattr(saved_models, 'write', full)
-        code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'kept')
-    assert code == 2
-    assert rows_of(tmp_path) == [1, 1]
+        disk.setattr(writer, full)
+        code, out, err = typed(flags, tmp_path / 'full' / name)
+    assert (code, len(err.splitlines()), rows_of(tmp_path)) == (2, 1, [1, 1])
     assert 'final accuracy' in out
-    assert not kept(tmp_path)
-    assert len(err.splitlines()) == 1
-    assert '_last.pt cannot be written (No space left on device)' in err
-    code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'elsewhere')
-    assert (code, err) == (0, '')
-    assert 'continuing' in out
+    assert not files_below(tmp_path / 'full')
+    assert 'cannot be written (No space left on device)' in err
+    code, out, err = typed(flags, tmp_path / 'elsewhere' / name)
+    assert (code, err, rows_of(tmp_path)) == (0, '', [1, 1])
     assert 'after task 3' in out
-    assert rows_of(tmp_path) == [1, 1]
+    assert not files_below(tmp_path / 'run' / 'unfinished')
     [late] = files_below(tmp_path / 'elsewhere')
-    content = torch.load(late, weights_only=True)
     row = rows_below(tmp_path / 'run')[0][0]
+    if name == 'x.npz':
+        assert Statistics.load(late).digest() == row['statistics_digest']
+        return
+    content = torch.load(late, weights_only=True)
     assert [round(a, 4) for a in content['results'][0][-1]] == json.loads(row['accuracy_per_task'])
     assert len(content['buffer']['examples']) == 25
-    assert not files_below(tmp_path / 'run' / 'unfinished')
-
-
-def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, monkeypatch):
-    path = tmp_path / 'learned' / 'x.npz'
-    other = tmp_path / 'other.npz'
-    with monkeypatch.context() as disk:
-        disk.setattr(np, 'savez', lambda *given, **more: full())
-        code, _, err = typed(SCROLL, '--save_statistics', path)
-    assert code == 2
-    assert rows_of(tmp_path) == [1, 1]
-    assert f'{path} cannot be written (No space left on device)' in err
-    code, out, err = typed(SCROLL, '--save_statistics', other)
-    assert (code, err) == (0, '')
-    assert 'continuing' in out
-    assert rows_of(tmp_path) == [1, 1]
-    digest = rows_below(tmp_path / 'run')[0][0]['statistics_digest']
-    assert Statistics.load(other).digest() == digest
-    assert not files_below(tmp_path / 'run' / 'unfinished')
 
 
 def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(typed, tmp_path):
