@@ -50,22 +50,18 @@ class ShortHelp(_HelpFormatter):
         return [textwrap.shorten(words, width - len(default), placeholder=' ...') + default]
 
 
-AFFECTS = {
-    'result': 'what is learned, from what and how, and what it is tested on',
-    'content': (
-        'the result, through the file or folder that it names, whose path is of this machine'
-    ),
-    'stream': 'the result, through which samples come or are tested on, and when',
-    'part': 'the result, and one run alone: which part of the stream it does',
-    'run': 'the result, and one run alone: where its values come from',
-    'bits': 'the arithmetic: the last digits of a result',
-    'record': 'what is measured and kept on the way',
-    'speed': (
-        'the hardware that is used, and how: nothing but speed, or on other hardware last digits'
-    ),
-    'place': 'which files are written and read, and where',
-    'display': 'what is shown, and other words on the run',
-}
+AFFECTS = (
+    'result',  # what is learned, from what and how, and what it is tested on
+    'content',  # the result, through the file or folder that it names: a path of this machine
+    'stream',  # the result, through which samples come or are tested on, and when
+    'part',  # the result, and one run alone: which part of the stream it does
+    'run',  # the result, and one run alone: where its values come from
+    'bits',  # the arithmetic: the last digits of a result
+    'record',  # what is measured and kept on the way
+    'speed',  # the hardware that is used: nothing but speed, or on other hardware last digits
+    'place',  # which files are written and read, and where
+    'display',  # what is shown, and other words on the run
+)
 # flag -> its column in results rows, an older name; config files and command lines may have either
 COLUMNS = {
     'head': 'predictor',
@@ -84,7 +80,7 @@ class Arguments(argparse.Namespace):
     """A parsed command line.
 
     Attributes (none of them among `vars`):
-        affects: flag -> what it affects, a key of `AFFECTS`.
+        affects: flag -> what it affects, one of `AFFECTS`.
         declared: flag -> the default it was declared with.
         given: flags of the command line.
         Of a run: key: what tells it from others, `bench.results.keys`.

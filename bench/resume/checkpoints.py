@@ -33,7 +33,6 @@ from scroll.embedding.embedder import Embedder
 from scroll.ground.archive import atomic_write, sha256, take_lock
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
-from scroll.ground.progress import span
 from utils import to_parsable_obj
 
 
@@ -101,12 +100,7 @@ class Checkpoints:
                     f'{", ".join(changed[:3])}; --resume always continues it all the same'
                 )
             position = self.state.restore(content['state'])
-            ago = span(max(0, time.time() - content['time']))
-        print(
-            f'continuing the run that was interrupted {ago} ago, {position} '
-            '(--resume never starts over)',
-            flush=True,
-        )
+        print(f'continuing the interrupted run {position} (--resume never starts over)', flush=True)
         return position
 
     def due(self) -> bool:
@@ -118,21 +112,12 @@ class Checkpoints:
         of the run are its row and files: without a checkpoint it goes on to these."""
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None and (saved or not last):
-            then = (
-                f'the same command {"writes its row" if last else "continues it"}'
-                if saved
-                else self.resume_hint()
-            )
-            place = f'{position}, the last' if last else f'{position}'
-            raise Interrupted(f'stopped {place}; {then}', 128 + self.stop)
+            raise Interrupted(f'stopped {position}; {self.resume_hint()}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
         self.state.parts['record'].tell_total()
         try:
-            write(
-                self.path,
-                {'about': self.about, 'time': time.time(), 'state': self.state.gather(position)},
-            )
+            write(self.path, {'about': self.about, 'state': self.state.gather(position)})
         except Incomplete as error:
             self._give_up(f'{self.state.model.NAME} keeps what no checkpoint can hold ({error})')
         except OSError as error:

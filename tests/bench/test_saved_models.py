@@ -108,24 +108,24 @@ def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
     assert torch.equal(model.buffer.labels, again.buffer.labels)
 
 
+def save_as_mammoth(path, tensors, arguments, results=((), (), {})):
+    """Write a file as Mammoth does; returns the images of its buffer, two of each class."""
+    images = torch.rand(20, 3, 8, 8)
+    buffer = {'examples': images, 'labels': torch.arange(20) % 10}
+    content = {'model': tensors, 'optimizer': None, 'args': arguments, 'buffer': buffer}
+    torch.save(content | {'results': list(results)}, path)
+    return images
+
+
 def test_a_file_of_mammoth(run, tmp_path):
     """Its names, its namespace of arguments, its float images."""
     model, _, _ = run('er', '--n_epochs 0')
     tensors = {'classes_so_far': torch.arange(3)} | {
         name: tensor + 1 for name, tensor in model.state_dict().items()
     }
-    images = torch.rand(20, 3, 8, 8)
     theirs = tmp_path / 'theirs.pt'
-    torch.save(
-        {
-            'model': tensors,
-            'optimizer': None,
-            'args': argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
-            'results': [[], [], {}],
-            'buffer': {'examples': images, 'labels': torch.arange(20) % 10},
-        },
-        theirs,
-    )
+    arguments = argparse.Namespace(model='er', dataset='seq-digits', lr=0.25)
+    images = save_as_mammoth(theirs, tensors, arguments)
     again, _, row = run(
         'er', '--loadcheck', theirs, '--n_epochs 0 --buffer_size 25', folder='later'
     )
@@ -245,40 +245,19 @@ def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, 
         parse('er', '--weights none --backbone resnet18 --num_filters 2 --num_classes 10', flags)
     )
     tensors = {f'net.{name}': tensor for name, tensor in net.state_dict().items()}
-    images = torch.rand(20, 3, 8, 8)
     arguments = {
         'model': 'er',
         'dataset': 'picture-digits',
         'backbone': 'resnet18',
         'num_filters': 2,
-        'lr': 0.01,
-        'buffer_size': 20,
-        'n_epochs': 1,
-        'batch_size': 64,
         'seed': None,
-        'dataset_config': None,
         'conf_jobnum': 'x',
-        'save_checkpoint_mode': 'safe',
         'device': 'cuda:0',
     }
     theirs = tmp_path / 'theirs.pt'
-    torch.save(
-        {
-            'model': tensors,
-            'optimizer': None,
-            'scheduler': None,
-            'args': arguments,
-            'results': [[[50.0]], [[60.0]], {}],
-            'buffer': {'examples': images, 'labels': torch.arange(20) % 5},
-        },
-        theirs,
-    )
+    save_as_mammoth(theirs, tensors, arguments, [[[50.0]], [[60.0]], {}])
     words = words_of(
-        '--model er --loadcheck',
-        theirs,
-        '--start_from 1 --base_path',
-        tmp_path,
-        '--non_verbose 1 --disable_log 1',
+        '--model er --loadcheck', theirs, '--start_from 1 --non_verbose 1 --disable_log 1', flags
     )
     model, dataset, args = initialize(parse_args(words))
     assert (args.backbone, args.weights, args.num_filters) == ('resnet18', 'none', 2)
