@@ -93,20 +93,19 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
 def add_signature(parser, build, title: str) -> None:
     """Add a flag for each keyword parameter of a data set or backbone, unless there is one."""
     taken = {action.dest for action in parser._actions}
-    new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
-    group = parser.add_argument_group(title) if new else None
-    for name, parameter in new.items():
+    group = parser.add_argument_group(title)
+    for name, parameter in keyword_flags(build).items():
         required = parameter.default is parameter.empty
-        group.add_argument(
-            f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}'
-        )
+        if name not in taken:
+            group.add_argument(
+                f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}'
+            )
 
 
 def accept_buffer_size(parser, words, model: str) -> None:
     """Let a script give every method a `--buffer_size`."""
-    if any(action.dest == 'buffer_size' for action in parser._actions) or not any(
-        word.partition('=')[0] == '--buffer_size' for word in words
-    ):
+    given = any(word.partition('=')[0] == '--buffer_size' for word in words)
+    if not given or '--buffer_size' in parser._option_string_actions:
         return
     warn_once(
         f'--buffer_size has no effect: {model} does not declare it (a method with a buffer '

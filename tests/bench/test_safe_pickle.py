@@ -95,21 +95,6 @@ def test_arrays_come_back_in_every_protocol(tmp_path, protocol):
     assert list(back['ordered']) == ['b', 'a']
 
 
-def test_python_2_strings_and_arrays_come_back(tmp_path):
-    content = {
-        'fine_labels': [0, 99],
-        'data': ARRAYS['all bytes'],
-        'fine_label_names': ['apple', 'b\xe9e'],
-    }
-    raw = dump(tmp_path / 'p', content, python2=True).read_bytes()
-    assert b'numpy.core.multiarray' in raw
-    assert pickle.BINUNICODE + b'\x05\0\0\0' not in raw
-    back = safe_pickle.load(tmp_path / 'p')
-    np.testing.assert_array_equal(back['data'], content['data'])
-    assert back['fine_label_names'] == ['apple', 'b\xe9e']
-    assert back['fine_labels'] == [0, 99]
-
-
 Pair = namedtuple('Pair', 'first second')
 
 
