@@ -120,17 +120,19 @@ def argument_group(parser, *title, **options):
 class ArgumentParser(_Declaring, LineParser):
     """argparse with underscored flags only, no abbreviations, and errors as `InputError` of one
     line.
-    """
+
+    once: refuse a flag that is given twice, by any name; else the last one counts."""
 
     add_argument_group = argument_group
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, once: bool = False, **kwargs):
+        self.once = once
         kwargs.setdefault('formatter_class', _HelpFormatter)
         super().__init__(*args, **kwargs)
 
     def _get_values(self, action, words):
         if action.option_strings:
-            if action.dest in self._given:
+            if self.once and action.dest in self._given:
                 raise argparse.ArgumentError(action, 'it is given 2 times: give it once')
             self._given.add(action.dest)
         return super()._get_values(action, words)

@@ -29,6 +29,7 @@ from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from scroll.embedding.integer_network import golden_images
 from scroll.ground.archive import take_lock
+from tests.bench.test_model_state import different
 from tests.conftest import ROOT, files_below, refused, save_tiny_integers, words_of
 from tests.models.test_contract import OFFLINE, QUICK, known_flags
 
@@ -124,17 +125,6 @@ def the_end(model, row) -> dict:
         'row': columns,
         'random': run_state.random_state() if not hasattr(model, 'learner') else None,
     }
-
-
-def different(a, b, path='') -> list:
-    """Paths at which two ends differ."""
-    if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b):
-        return [p for k in a for p in different(a[k], b[k], f'{path}/{k}')]
-    if isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
-        return [p for i, (x, y) in enumerate(zip(a, b)) for p in different(x, y, f'{path}/{i}')]
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return [] if a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num()) else [path]
-    return [] if a == b or (a != a and b != b) else [path]
 
 
 def rows_below(folder) -> list:

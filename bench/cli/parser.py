@@ -17,7 +17,9 @@ HELP = {'-h', '--help', '--help_all'}
 
 def base_parser() -> ArgumentParser:
     """The flags that every run has."""
-    parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.')
+    parser = ArgumentParser(
+        prog='main.py', description='Continual learning under any schedule.', once=True
+    )
     parser.add_argument(
         '--help_all', action='help', help='show every flag, and all about it, and exit'
     )

@@ -12,9 +12,10 @@ from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.sums.statistics import Statistics
+from tests.bench.test_model_state import different
 from tests.conftest import files_below, refused, words_of
 from tests.models.test_contract import QUICK, known_flags, predictions
-from tests.test_resume import different, full, rows_below, the_end
+from tests.test_resume import full, rows_below, the_end
 
 pytestmark = pytest.mark.usefixtures('small_digits')
 
