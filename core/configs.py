@@ -123,8 +123,8 @@ def chosen_by(run: dict) -> str:
 def _config_file(model: str):
     """`models/config/<model>.yaml`, or None; the checkout's for a model of the checkout."""
     name, root = _place('models', model)
-    paths = {normalise(path.stem): path for path in (root / 'models' / 'config').glob('*.yaml')}
-    return paths.get(name)
+    paths = sorted((root / 'models' / 'config').glob('*.yaml'))
+    return {normalise(path.stem): path for path in paths}.get(name)
 
 
 def _place(package: str, name: str) -> tuple:
