@@ -12,11 +12,11 @@ from typing import Literal
 import torch
 from torch import nn
 
-from core.plugins import PluginFolder, keyword_flags
+from core.plugins import FOLDERS, keyword_flags
 from scroll.ground.arguments import check_memory
 from scroll.ground.errors import InputError
 
-PLUGINS = PluginFolder('backbone', 'backbone')
+PLUGINS = FOLDERS['backbone']
 register_backbone = PLUGINS.register
 get_backbone_names = PLUGINS.names
 get_backbone_class = PLUGINS.get

@@ -54,13 +54,10 @@ class Row(NamedTuple):
         wanted = ' | '
         if self.target:
             wanted = f'{self.target:.2f} | {"yes" if ratio <= self.target else "no"}'
-        ours = _duration(self.ours)
-        other = _duration(self.other)
-        return f'| {self.stage} | {ours} | {self.against} | {other} | {ratio:.2f} | {wanted} |'
-
-
-def _duration(seconds: float) -> str:
-    return f'{seconds:.2f} s' if seconds >= 1 else f'{1e3 * seconds:.3g} ms'
+        return (
+            f'| {self.stage} | {1e3 * self.ours:,.1f} ms | {self.against} '
+            f'| {1e3 * self.other:,.1f} ms | {ratio:.2f} | {wanted} |'
+        )
 
 
 def clock() -> float:
@@ -199,13 +196,9 @@ def adaptation(backbone, images, updates: int):
     yield Row('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
     yield Row('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
     yield Row('full tuning, exact', update('full', exact=True), full, 'in float32', 5)
-    if _has_matrix_units():
+    if resolve_precision('auto') == 'bfloat16':
         coarse = update('adapters', precision='bfloat16')
         yield Row('adaptation in bfloat16', coarse, small, 'in float32', 0.75)
-
-
-def _has_matrix_units() -> bool:
-    return resolve_precision('auto') == 'bfloat16'
 
 
 def er_step(name: str, input_size: int | None = None, precision: str = 'float32') -> tuple:
@@ -259,7 +252,7 @@ def steps(measure, name: str, input_size: int):
     step()  # without memory
     times = measure(step, bare_step(method, input_size))
     yield Row('a step of `er`', *times, 'forward, backward, update')
-    if _has_matrix_units():
+    if resolve_precision('auto') == 'bfloat16':
         _, coarse = er_step(name, input_size, 'bfloat16')
         coarse()
         yield Row('a step of `er` in bfloat16', *measure(coarse, step), 'in float32', 0.75)

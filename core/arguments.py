@@ -13,6 +13,7 @@ import re
 import textwrap
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from scroll.commands.parser import LineParser
@@ -51,22 +52,18 @@ class ShortHelp(_HelpFormatter):
         return [textwrap.shorten(words, width - len(default), placeholder=' ...') + default]
 
 
-AFFECTS = {
-    'result': 'what is learned, from what and how, and what it is tested on',
-    'content': (
-        'the result, through the file or folder that it names, whose path is of this machine'
-    ),
-    'stream': 'the result, through which samples come or are tested on, and when',
-    'part': 'the result, and one run alone: which part of the stream it does',
-    'run': 'the result, and one run alone: where its values come from',
-    'bits': 'the arithmetic: the last digits of a result',
-    'record': 'what is measured and kept on the way',
-    'speed': (
-        'the hardware that is used, and how: nothing but speed, or on other hardware last digits'
-    ),
-    'place': 'which files are written and read, and where',
-    'display': 'what is shown, and other words on the run',
-}
+AFFECTS = (
+    'result',  # what is learned, from what and how, and what it is tested on
+    'content',  # the result, through the file or folder that it names: a path of this machine
+    'stream',  # the result, through which samples come or are tested on, and when
+    'part',  # the result, and one run alone: which part of the stream it does
+    'run',  # the result, and one run alone: where its values come from
+    'bits',  # the arithmetic: the last digits of a result
+    'record',  # what is measured and kept on the way
+    'speed',  # the hardware that is used: nothing but speed, or on other hardware last digits
+    'place',  # which files are written and read, and where
+    'display',  # what is shown, and other words on the run
+)
 # flag -> its column in results rows, an older name; config files and command lines may have either
 COLUMNS = {
     'head': 'predictor',
@@ -85,10 +82,10 @@ class Arguments(argparse.Namespace):
     """A parsed command line.
 
     Attributes (none of them among `vars`):
-        affects: flag -> what it affects, a key of `AFFECTS`.
+        affects: flag -> what it affects, one of `AFFECTS`.
         declared: flag -> the default it was declared with.
-        Of a run: given: flags of the command line. key: what tells it from others,
-        `bench.results.keys`.
+        given: flags of the command line.
+        Of a run: key: what tells it from others, `bench.results.keys`.
             differs: from Mammoth's defaults, a line."""
 
     __slots__ = ('affects', 'declared', 'differs', 'given', 'key')
@@ -125,19 +122,30 @@ def argument_group(parser, *title, **options):
 class ArgumentParser(_Declaring, LineParser):
     """argparse with underscored flags only, no abbreviations, and errors as `InputError` of one
     line.
-    """
+
+    once: refuse a flag that is given twice, by any name; else the last one counts."""
 
     add_argument_group = argument_group
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, once: bool = False, **kwargs):
+        self.once = once
         kwargs.setdefault('formatter_class', _HelpFormatter)
         super().__init__(*args, **kwargs)
 
+    def _get_values(self, action, words):
+        if action.option_strings:
+            if self.once and action.dest in self._given:
+                raise argparse.ArgumentError(action, 'it is given 2 times: give it once')
+            self._given.add(action.dest)
+        return super()._get_values(action, words)
+
     def parse_known_args(self, args=None, namespace=None):
+        self._given = set()
         parsed, unknown = super().parse_known_args(
             args, Arguments() if namespace is None else namespace
         )
         if isinstance(parsed, Arguments):
+            parsed.given = self._given
             parsed.affects = self.affects()
             parsed.declared = {
                 action.dest: getattr(action, 'declared', action.default)
@@ -207,26 +215,20 @@ def real(least: float = -math.inf, most: float = math.inf, positive: bool = Fals
     """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or
     int.
     """
-    name = 'number' if kind is float else 'whole number'
-    expected = (
-        f'expected a {name}{" above 0" * positive}{f", at least {least}" * (least > -math.inf)}'
-        f'{f", at most {most}" * (most < math.inf)}'
-    )
+    expected = 'expected a number' if kind is float else 'expected a whole number'
+    if positive:
+        expected += ' above 0'
+    if least > -math.inf:
+        expected += f', at least {least}'
+    if most < math.inf:
+        expected += f', at most {most}'
 
     def number(text):
-        try:
+        with suppress(ValueError, OverflowError):  # no number, or one beyond the largest float
             value = kind(str(text))
-            low = value < least or (positive and value <= 0)
-            high = value > most or abs(value) == math.inf
-            if value != value:
-                raise ValueError
-        except ValueError:
-            raise argparse.ArgumentTypeError(f'{text!r} is not a {name}') from None
-        if low or high:
-            raise argparse.ArgumentTypeError(
-                f'{text} is too {"small" if low else "large"}: {expected}'
-            )
-        return value
+            if least <= value <= most and math.isfinite(value) and (value > 0 or not positive):
+                return value
+        raise argparse.ArgumentTypeError(f'{text!r}: {expected}')
 
     return number
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from core.arguments import column_of
 from core.environment import warn_once
 from core.mammoth import checkout
-from core.plugins import FOLDERS, MAMMOTH, ROOT, PluginFolder, normalise
+from core.plugins import FOLDERS, MAMMOTH, ROOT, normalise
 from scroll.ground.errors import InputError
 
 
@@ -91,7 +91,7 @@ def model_config(which: str, run: dict) -> list[Source]:
     try:
         for rule in part if isinstance(part, list) else [{'when': {}, 'set': part}]:
             if _holds(rule['when'], run | {'dataset': dataset}):
-                place = f'{file}: {", ".join([which, *_words(rule["when"])])}'
+                place = f'{file}: {which}, {rule["when"]}' if rule['when'] else f'{file}: {which}'
                 sources.append(Source(place, dict(rule['set'])))
         if which == 'best' and dataset in by_data:
             sources += _by_size(by_data[dataset], run.get('buffer_size'), f'{file}: {dataset}')
@@ -122,23 +122,17 @@ def chosen_by(run: dict) -> str:
 
 def _config_file(model: str):
     """`models/config/<model>.yaml`, or None; the checkout's for a model of the checkout."""
-    name, root = _place('models', 'model', model)
-    return next(
-        (
-            path
-            for path in sorted((root / 'models' / 'config').glob('*.yaml'))
-            if normalise(path.stem) == name
-        ),
-        None,
-    )
+    name, root = _place('models', model)
+    paths = sorted((root / 'models' / 'config').glob('*.yaml'))
+    return {normalise(path.stem): path for path in paths}.get(name)
 
 
-def _place(package: str, kind: str, name: str) -> tuple:
+def _place(package: str, name: str) -> tuple:
     """(normalised name without `mammoth:`, folder of the project that has it: ours or the
     checkout).
     """
-    folder = FOLDERS.get(package) or PluginFolder(package, kind)
-    return normalise(name).removeprefix(MAMMOTH), checkout() if folder.is_theirs(name) else ROOT
+    root = checkout() if FOLDERS[package].is_theirs(name) else ROOT
+    return normalise(name).removeprefix(MAMMOTH), root
 
 
 def _shown(path: Path) -> str:
@@ -165,9 +159,8 @@ def _holds(conditions: dict, run: dict) -> bool:
     """Return whether the conditions of a rule hold for a run."""
     for name, condition in conditions.items():
         value = run.get(column_of(name, run))
-        if not isinstance(condition, dict):
-            holds = condition == value
-        else:
+        holds = condition == value
+        if isinstance(condition, dict):
             least = condition.get('min', -math.inf)
             holds = value is not None and least <= value <= condition.get('max', math.inf)
         if not holds:
@@ -175,20 +168,10 @@ def _holds(conditions: dict, run: dict) -> bool:
     return True
 
 
-def _words(conditions: dict) -> list[str]:
-    """Name and value of each condition of a rule; of a range its ends."""
-    ranges = {
-        name: f'{condition.get("min", "")}..{condition.get("max", "")}'
-        for name, condition in conditions.items()
-        if isinstance(condition, dict)
-    }
-    return [f'{name} {value}' for name, value in (conditions | ranges).items()]
-
-
 def dataset_config_files(dataset: str) -> dict:
     """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the
     data set. A checkout's come after ours; a data set of the checkout has only those."""
-    name, own = _place('datasets', 'dataset', dataset)
+    name, own = _place('datasets', dataset)
     return {
         path.stem: path
         for root in filter(None, (checkout(), own))

@@ -16,7 +16,6 @@ class LossWatch:
     """Stops a run whose loss is not finite; checks every so often: a check synchronises the GPU.
     mean: of the losses between the last two checks; None before the first."""
 
-    _BATCHES = 100
     _SECONDS = 0.5
 
     def __init__(self, where: str):
@@ -33,7 +32,7 @@ class LossWatch:
             self._losses.append(
                 loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss
             )
-        due = len(self._losses) >= self._BATCHES or time.monotonic() > self._checked + self._SECONDS
+        due = time.monotonic() > self._checked + self._SECONDS
         if due:
             self.check()
         return due and self.mean is not None

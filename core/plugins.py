@@ -2,8 +2,7 @@
 
 Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers:
 
-- a class with a constant `NAME = 'some-name'` (any public class of the file), also among others of
-  a line;
+- a class with a constant `NAME = 'some-name'` (any public class of the file);
 - a class or function under a decorator `@register_<kind>('some-name')`.
 
 A file that cannot be imported (a missing optional dependency) is an error only for the run that
@@ -66,7 +65,6 @@ SHIPPED = {
 
 
 MAMMOTH = 'mammoth:'  # before a name: that of the checkout
-FOLDERS = {}  # package -> its PluginFolder
 
 
 def normalise(name: str) -> str:
@@ -119,7 +117,6 @@ class PluginFolder:
         self.registered = {}  # name -> object, filled by register() when a file is imported
         self._own = None
         self._theirs = (None, {})  # the checkout that was read, and its files
-        FOLDERS[package] = self
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence
@@ -236,6 +233,13 @@ class PluginFolder:
             ) from error
 
 
+FOLDERS = {
+    'models': PluginFolder('models', 'model'),
+    'datasets': PluginFolder('datasets', 'dataset'),
+    'backbone': PluginFolder('backbone', 'backbone'),
+}
+
+
 def _offers(path: Path, decorator: str):
     """Yield (name, attribute) for each plug-in that a source file declares."""
     try:
@@ -255,22 +259,10 @@ def _offers(path: Path, decorator: str):
                 yield call.args[0].value, node.name
         if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
             for line in node.body:
-                for target, value in _assigned(line):
-                    name = getattr(value, 'value', None)
-                    if getattr(target, 'id', None) == 'NAME' and isinstance(name, str):
-                        yield name, node.name
-
-
-def _assigned(line):
-    """Yield (target, value) of an assignment, also of several side by side (`NAME, SIZE = 'mine',
-    8`).
-    """
-    value = getattr(line, 'value', None)
-    for target in getattr(line, 'targets', [getattr(line, 'target', None)]):
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            yield from zip(target.elts, value.elts)
-        else:
-            yield target, value
+                targets = getattr(line, 'targets', [getattr(line, 'target', None)])
+                name = getattr(getattr(line, 'value', None), 'value', None)
+                if isinstance(name, str) and any(getattr(t, 'id', '') == 'NAME' for t in targets):
+                    yield name, node.name
 
 
 def keyword_flags(build) -> dict:

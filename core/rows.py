@@ -27,8 +27,7 @@ def check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        if (folder / FILE).exists():
-            read_rows(folder / FILE)
+        read_rows(folder / FILE, [])
     except OSError as error:
         raise InputError(
             f'results cannot be written to {error.filename or folder} ({error.strerror}): '

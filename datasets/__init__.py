@@ -1,9 +1,9 @@
 """Data sets as streams, one per file, found by name: see `core.plugins`."""
 
-from core.plugins import PluginFolder, names_of
+from core.plugins import FOLDERS, names_of
 from scroll.ground.progress import Progress
 
-PLUGINS = PluginFolder('datasets', 'dataset')
+PLUGINS = FOLDERS['datasets']
 register_dataset = PLUGINS.register
 get_dataset_names = PLUGINS.names
 get_dataset_class = PLUGINS.get

@@ -2,9 +2,9 @@
 
 from argparse import Namespace
 
-from core.plugins import MAMMOTH, PluginFolder, names_of
+from core.plugins import FOLDERS, MAMMOTH, names_of
 
-PLUGINS = PluginFolder('models', 'model')
+PLUGINS = FOLDERS['models']
 register_model = PLUGINS.register
 get_model_names = PLUGINS.names
 get_model_class = PLUGINS.get

@@ -265,7 +265,7 @@ def flipped(share: float):
 WAYS = (
     REFUSED
     | {'a bomb': bomb, 'doubled': changed(lambda content: content * 2)}
-    | {f'cut to {share}': cut(share) for share in (0.001, 0.1, 0.5, 0.999)}
+    | {f'cut to {share}': cut(share) for share in (0.001, 0.5, 0.999)}
     | {f'bit flipped at {share}': flipped(share) for share in (0, 0.02, 0.5, 0.9999)}
 )
 
@@ -303,7 +303,6 @@ OWN = {  # kind -> ways of its own, all to be refused
     'w.safetensors': {
         'header of 2^63 bytes': changed(lambda content: b'\xff' * 8 + content[8:]),
         'more at the end': changed(lambda content: content + b'more'),
-        'another version': about(format='scroll-bench-weights-99'),
         'no version': about(format=None),
         'input size as text': about(input_size='84'),
         'options of another kind': about(options=['width', 4]),
@@ -329,7 +328,6 @@ OWN = {  # kind -> ways of its own, all to be refused
             'no images': mini(image_data=None),
             'a set': pickle.dumps({1, 2}),
             'rows beyond the images': mini(class_dict={'n01': [9]}),
-            'rows as text': mini(class_dict={'n01': '01'}),
             'rows of lists': mini(class_dict={'n01': [[0], [1]]}),
             'half rows': mini(class_dict={'n01': [0.5]}),
             'images of floats': mini(image_data=np.zeros((4, 84, 84, 3))),
@@ -340,15 +338,6 @@ OWN = {  # kind -> ways of its own, all to be refused
         }.items()
     },
 }
-
-
-def corrupt(path, how: str) -> None:
-    """Damage the file of a kind in this way."""
-    kind = next(name for name in KINDS if path.as_posix().endswith(name))
-    (WAYS | OWN.get(kind, {}))[how](path)
-
-
-MAY = ('config.yaml',)  # text or zeros may well be such a file
 
 
 @pytest.fixture(scope='module')
@@ -376,14 +365,14 @@ def original(tmp_path_factory):
 @pytest.mark.filterwarnings('ignore')
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_corrupt_file_is_refused_in_one_line_or_read_as_it_was(original, kind):
-    for how in (*WAYS, *OWN.get(kind, ())):
+    own = OWN.get(kind, {})
+    for how, damage in (WAYS | own).items():
         if kind not in SPECIAL and how in ('a pipe', 'endless'):
             continue
         path, value = original(kind)
-        corrupt(path, how)
-        must = (how in REFUSED or how in OWN.get(kind, ())) and (
-            kind not in MAY or how not in ('empty', 'zeros', 'gone')
-        )
+        damage(path)
+        # nothing and zeros may well be a config file
+        must = how in REFUSED | own and (kind != 'config.yaml' or how not in ('empty', 'zeros'))
         with one_line(path.name, must):
             assert KINDS[kind].read(path) == value, how
         assert not (path.parent / 'payload-has-run').exists(), how
@@ -481,13 +470,11 @@ OF_SUMS = [
     pair(80 << 36),
     put(('gram', (0, 0), TOP)),
     put(('gram', (0, 1), lambda x: x + 1)),
-    put(*(('gram', (i, i), 1) for i in range(4))),
     put(('sums', (0, 0), lambda x: x + 2**46)),
     put(('sums', (0, 0), lambda x: x + (21 << 18)), ('sums', (1, 0), lambda x: x - (21 << 18))),
     put(('counts', 0, 2**62), ('counts', 1, 2**62)),
     put(('counts', 0, -5), ('counts', 1, 45)),
     put(('classes', 1, 0)),
-    replaced(classes=lambda a: a / 1),
     replaced(sums=lambda a: a.astype(np.int32)),
     replaced(classes=np.array([0x110000 + i for i in range(4)], '<u4').view('<U1')),
     replaced(
@@ -502,15 +489,11 @@ OF_SUMS = [
 OF_STATES = [
     put(('buffer_labels', slice(None), lambda x: x + 7)),
     put(('buffer_labels', 1, 0)),
-    put(('buffer_sizes', 0, 90)),
     put(('buffer_sizes', 0, 2**62), ('buffer_sizes', 1, -(2**62))),
     put(('buffer_sizes', 0, 5), ('buffer_sizes', 1, 0)),
     put(('buffer_features', slice(None), lambda x: 2 * x)),
-    put(('buffer_features', (0, 0), -(2**31))),
     put(('buffer_samples', 0, lambda x: 2 * x)),
-    replaced(buffer_features=np.zeros((9, 5))),
     replaced(buffer_keys=np.arange(9)),
-    replaced(buffer_coins=lambda a: a[:, None]),
     put(('keys_labels', 1, 0)),
     put(('keys_keys', slice(None), lambda x: x + np.uint64(1))),
     put(('keys_sizes', slice(None), lambda x: x + np.array([1, -1, 0, 0]))),
@@ -519,10 +502,9 @@ OF_STATES = [
     fact('params', 'seed', 10**400),
     fact('params', 'head', 'svm'),
     fact('params', 'ridge_lambda', 0),
-    fact('params', 'adaptation', 'x'),
     fact('params', 'adaptation', {'iterations': None, 'augmentation': {}}),
     fact('buffer', None),
-    *(fact('buffer', 'capacity', value) for value in (4, '9', 9.5, 10**23)),
+    *(fact('buffer', 'capacity', value) for value in (4, 9.5, 10**23)),
     fact('buffer', 'strategy', 'best'),
     fact('buffer', 'random', {'state': 1}),
     fact('buffer', 'random', 'bit_generator', 'MT19937'),

@@ -5,7 +5,7 @@ import pytest
 
 import main
 from bench.cli.parsing import parse_args
-from tests.conftest import ROOT, files_below, python, words_of
+from tests.conftest import ROOT, python, words_of
 
 FEW = '--model_config base --iterations 2 --buffer_size 20'
 
@@ -19,20 +19,6 @@ def test_without_model_or_data_set_those_there_are_get_listed(command_line, word
     assert (code, out, len(err.splitlines())) == (2, '', 1)
     assert expected in err
     assert 'scroll' in err or 'seq-digits' in err
-
-
-def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr('models.scroll.ScrollModel.end_task', interrupt)
-    code, _, err = command_line(
-        '--model scroll --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path, FEW
-    )
-    assert code == 130
-    assert 'interrupted' in err
-    assert len(err.splitlines()) == 1
-    assert not [p for p in files_below(tmp_path) if p.suffix in ('.csv', '.part', '.png')]
 
 
 @pytest.mark.parametrize('asked', ['--help', '--help_all'])

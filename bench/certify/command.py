@@ -128,12 +128,11 @@ def parse_options(words=None) -> tuple[Namespace, list]:
         check_target(options.keep, '--keep')
         check_apart(options.keep, [*flags, *(word.partition('=')[2] for word in flags)], '--keep')
     unused = ['all']
-    where = 'without'
     if options.check:
         unused = sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'})
-        where = 'with'
     for name in unused:
         if getattr(options, name) != parser.get_default(name):
+            where = 'with' if options.check else 'without'
             raise InputError(f'--{name} has no effect {where} --check')
     return options, flags
 

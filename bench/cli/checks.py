@@ -2,8 +2,6 @@
 have no effect. Where one script gives every method the same of Mammoth's flags, those without
 effect are only warned of."""
 
-import os
-
 from bench.cli.mammoth_defaults import sees_once
 from core.arguments import spellings
 from core.environment import warn_once
@@ -49,11 +47,7 @@ def check_flags(args, given: set) -> None:
         warn_once('--n_epochs has no effect in this run: it needs --fitting_mode epochs')
     if args.fitting_mode == 'iters' and args.n_iters is None:
         raise InputError('--fitting_mode iters needs --n_iters')
-    if (
-        args.start_from is not None
-        and args.stop_after is not None
-        and args.start_from >= args.stop_after
-    ):
+    if args.stop_after and (args.start_from or 0) >= args.stop_after:
         raise InputError(
             f'--start_from {args.start_from} --stop_after {args.stop_after}: '
             'nothing is left to train'
@@ -65,7 +59,7 @@ def check_flags(args, given: set) -> None:
     for flag in ('start_from', 'stop_after', 'enable_other_metrics'):
         if args.joint and getattr(args, flag):
             raise InputError(f'--{flag} has no effect with --joint 1: there is one task only')
-    if os.path.basename(args.ckpt_name or '') != (args.ckpt_name or ''):
+    if '/' in (args.ckpt_name or ''):
         raise InputError(
             f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is '
             '--checkpoint_path'

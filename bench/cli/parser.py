@@ -7,9 +7,9 @@ import inspect
 import sys
 
 from bench.cli import flags
-from core.arguments import ArgumentParser, ShortHelp, of_signature
+from core.arguments import ArgumentParser, Arguments, ShortHelp, of_signature
 from core.environment import warn_once
-from core.plugins import ROOT, PluginFolder, keyword_flags
+from core.plugins import FOLDERS, ROOT, keyword_flags
 from scroll.ground.errors import InputError
 
 HELP = {'-h', '--help', '--help_all'}
@@ -17,7 +17,9 @@ HELP = {'-h', '--help', '--help_all'}
 
 def base_parser() -> ArgumentParser:
     """The flags that every run has."""
-    parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.')
+    parser = ArgumentParser(
+        prog='main.py', description='Continual learning under any schedule.', once=True
+    )
     parser.add_argument(
         '--help_all', action='help', help='show every flag, and all about it, and exit'
     )
@@ -53,17 +55,10 @@ def plugin_names() -> str:
     """Names that --model, --dataset and --weights accept, read from file names and sources: no
     import.
     """
-    lines = []
-    for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone')):
-        lines.append(f'{kind}s: {" ".join(PluginFolder(folder, kind).names())}')
+    lines = [f'{folder.kind}s: {" ".join(folder.names())}' for folder in FOLDERS.values()]
     files = (ROOT / 'backbone' / 'weights').iterdir()
-    weights = {
-        path.name.split('.')[0]
-        for path in files
-        if path.name.endswith(('.safetensors', '.scales.json'))
-    }
     lines += [
-        f'weights: {" ".join(sorted(weights))}',
+        f'weights: {" ".join(sorted({path.name.partition(".")[0] for path in files}))}',
         'With --model and --dataset: their flags, as --n_splits, --schedule, --buffer_size.',
     ]
     return '\n'.join(lines)
@@ -100,20 +95,19 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
 def add_signature(parser, build, title: str) -> None:
     """Add a flag for each keyword parameter of a data set or backbone, unless there is one."""
     taken = {action.dest for action in parser._actions}
-    new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
-    group = parser.add_argument_group(title) if new else None
-    for name, parameter in new.items():
+    group = parser.add_argument_group(title)
+    for name, parameter in keyword_flags(build).items():
         required = parameter.default is parameter.empty
-        group.add_argument(
-            f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}'
-        )
+        if name not in taken:
+            group.add_argument(
+                f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}'
+            )
 
 
 def accept_buffer_size(parser, words, model: str) -> None:
     """Let a script give every method a `--buffer_size`."""
-    if any(action.dest == 'buffer_size' for action in parser._actions) or not any(
-        word.partition('=')[0] == '--buffer_size' for word in words
-    ):
+    given = any(word.partition('=')[0] == '--buffer_size' for word in words)
+    if not given or '--buffer_size' in parser._option_string_actions:
         return
     warn_once(
         f'--buffer_size has no effect: {model} does not declare it (a method with a buffer '
@@ -122,25 +116,7 @@ def accept_buffer_size(parser, words, model: str) -> None:
     parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
 
 
-def given_flags(parser: ArgumentParser, words) -> set:
-    """Names (`dest`) of the flags on the command line. InputError where one is given twice, by any
-    name.
-    """
-    options = {}
-    for word in words:
-        option = word.split('=')[0] if word.startswith('--') else word[:2]  # -O3
-        action = parser._option_string_actions.get(option)
-        if action is None:
-            continue
-        if action.dest in options:
-            raise InputError(
-                f'{option} is given 2 times, before as {options[action.dest]}: give it once'
-            )
-        options[action.dest] = option
-    return set(options)
-
-
-def parse_known(parser: ArgumentParser, words: list) -> argparse.Namespace:
+def parse_known(parser: ArgumentParser, words: list) -> Arguments:
     """The flags that a parser has; none is required."""
     required = [action for action in parser._actions if action.required]
     for action in required:
@@ -149,9 +125,3 @@ def parse_known(parser: ArgumentParser, words: list) -> argparse.Namespace:
     for action in required:
         action.required = True
     return args
-
-
-def command_line_values(parser: ArgumentParser, words: list) -> dict:
-    """flag -> value, of the flags on the command line that the parser has."""
-    args = vars(parse_known(parser, words))
-    return {flag: args[flag] for flag in given_flags(parser, words) if flag in args}

@@ -9,7 +9,6 @@ data set is known: `--help` answers at once.
 
 import argparse
 import sys
-from typing import NamedTuple
 
 from bench.cli.checks import check_flags, check_method, fill_in
 from bench.cli.mammoth_defaults import differences, of_data, of_method, sees_once
@@ -19,8 +18,6 @@ from bench.cli.parser import (
     add_model_args,
     add_signature,
     base_parser,
-    command_line_values,
-    given_flags,
     parse_known,
     plugin_names,
     shorten_help,
@@ -53,8 +50,8 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         if short:
             shorten_help(parser)
         parser.parse_args(words)  # prints and exits
-    model, build, dataset = _plugins(chosen)
-    values, dataset, usual_weights = _collect(parser, words, chosen, model, build, dataset)
+    model, build = _plugins(chosen)
+    values, dataset, usual_weights = _collect(parser, words, chosen, model, build)
     parser.set_defaults(**{flag: value for flag, (value, _) in values.items()})
     for action in parser._actions:
         action.required = action.required and parser.get_default(action.dest) is None
@@ -62,8 +59,9 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         return parser
     if short:
         shorten_help(parser, model.REFUSED_FLAGS)
-    given = given_flags(parser, words)
     args = parser.parse_args(words)
+    given = args.given
+    typed = {flag: Value(getattr(args, flag), 'the command line') for flag in given}
     for flag in ('model', 'dataset', 'backbone'):
         setattr(args, flag, normalise(getattr(args, flag)))
     args.dataset_config = chosen.dataset_config
@@ -72,13 +70,10 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     check_flags(args, given)
     usual = {flag: parser.get_default(flag) for flag in given}
     usual |= {'weights': usual_weights, 'backbone': None, 'dataset_config': None}
-    args.given = given
     args.differs = differences(args, model, dataset)
     args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
-    if '--explain' in words:
-        for flag, value in command_line_values(parser, words).items():
-            values[flag] = Value(value, 'the command line')
-        explain(parser, args, values)
+    if 'explain' in given:
+        explain(parser, args, values | typed)
         raise SystemExit(0)
     return args
 
@@ -114,7 +109,7 @@ def _of_checkpoint(chosen) -> dict:
 
 
 def _plugins(chosen) -> tuple:
-    """(class of the method, what builds the data set, its class or that of any)."""
+    """(class of the method, what builds the data set)."""
     import datasets
     import models
 
@@ -122,34 +117,20 @@ def _plugins(chosen) -> tuple:
     datasets.PLUGINS.check(chosen.dataset)
     # torch: seconds
     with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):
-        from datasets.utils.continual_dataset import ContinualDataset
-
-        model = models.get_model_class(chosen.model)
-        build = datasets.get_dataset_class(chosen.dataset)
-    return model, build, build if isinstance(build, type) else ContinualDataset
+        return models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
 
 
-class Selection(NamedTuple):
-    """Backbone and weights of a run.
-
-    values: these flags and their sources. options: of the backbone, as the weights say. usual:
-    weights, where the command line names neither."""
-
-    backbone: str
-    values: list[Source]
-    options: Source
-    usual: str
-
-
-def _collect(parser, words, chosen, model, build, dataset) -> tuple:
+def _collect(parser, words, chosen, model, build) -> tuple:
     """Add the flags of data set, method and backbone to the parser, and collect their values.
 
     Returns (flag -> `Value` but for the command line, the data set's class as its config file has
     it, weights by default). Fills in `chosen`."""
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
+    from datasets.utils.continual_dataset import ContinualDataset
     from datasets.utils.defaults import dataset_defaults
 
+    dataset = build if isinstance(build, type) else ContinualDataset
     theirs = getattr(chosen, 'mammoth_defaults', False)
     dataset.get_parser(parser)
     add_signature(parser, build, 'data set')
@@ -165,7 +146,8 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
         """flag -> value of a run on this kind of data set, as far as they are known."""
         run = {action.dest: parser.get_default(action.dest) for action in parser._actions}
         run |= {flag: value for flag, (value, _) in values.items()}
-        run |= command_line_values(parser, words)
+        known = parse_known(parser, words)
+        run |= {flag: getattr(known, flag) for flag in known.given}
         run = {flag: None if v is argparse.SUPPRESS else v for flag, v in run.items()}
         run |= {flag: normalise(run[flag]) for flag in ('model', 'dataset', 'backbone')}
         return run | {'n_splits': kind.get_n_splits(argparse.Namespace(**run))}
@@ -190,25 +172,28 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
     of_file = Source(file, values)
     config = of_config(configured, *data_set, of_file, *method)
     asked = merge(parser, [of_file, *method, *config])
-    selected = _select_backbone(chosen, dataset, asked, merge(parser, data_set))
-    add_signature(parser, get_backbone_class(selected.backbone), f'backbone {selected.backbone}')
+    options, selected, usual = _select_backbone(chosen, dataset, asked, merge(parser, data_set))
+    add_signature(parser, get_backbone_class(chosen.backbone), f'backbone {chosen.backbone}')
     accept_buffer_size(parser, words, chosen.model)
-    weaker = [*data_set, selected.options, of_file, *method]
-    config = of_config(configured, *weaker, *selected.values)
-    check_known(parser, [selected.options, of_file, *config])
+    weaker = [*data_set, options, of_file, *method]
+    config = of_config(configured, *weaker, *selected)
+    check_known(parser, [options, of_file, *config])
     kinds = parser.affects()
     lasting = {k: v for k, v in chosen.saved.items() if kinds.get(k) not in FREE | {'part', 'run'}}
     saved = Source(f'--loadcheck {chosen.loadcheck}', lasting)
-    values = merge(parser, [*weaker, *config, environment(), saved, *selected.values])
+    values = merge(parser, [*weaker, *config, environment(), saved, *selected])
     if configured.is_task_free(argparse.Namespace(**run_with(configured, values))):
         values['n_epochs'] = Value(1, 'a stream without tasks')
-    return values, configured, selected.usual
+    return values, configured, usual
 
 
-def _select_backbone(chosen, dataset, asked: dict, defaults: dict) -> Selection:
-    """Backbone and weights, from those that are asked for; fills in `chosen.weights`.
+def _select_backbone(chosen, dataset, asked: dict, defaults: dict) -> tuple:
+    """Choose backbone and weights from those that are asked for; fills in both of `chosen`.
 
-    asked: flag -> `Value` of config files and the method. defaults: of the data set."""
+    asked: flag -> `Value` of config files and the method. defaults: of the data set.
+
+    Returns (source of the backbone's options, as the weights say; those of the two flags; weights,
+    where the command line names neither)."""
     from backbone import PLUGINS, weights
     from models import PLUGINS as METHODS
 
@@ -250,5 +235,6 @@ def _select_backbone(chosen, dataset, asked: dict, defaults: dict) -> Selection:
                 f'{source} are for {name}, which takes precedence over backbone {wanted} of a '
                 'config file'
             )
+    chosen.backbone = name
     values = [Source(source, {'backbone': name}), Source(start.source, {'weights': chosen.weights})]
-    return Selection(name, values, Source(f'--weights {chosen.weights}', options), usual)
+    return Source(f'--weights {chosen.weights}', options), values, usual

@@ -75,13 +75,12 @@ def show(schedule, labels, names, most: int) -> None:
 
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR)
-    parser.add_argument('command', choices=('show', 'plot', 'check'))
-    parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below')
-    parser.add_argument('--dataset', default='seq-digits')
-    parser.add_argument('--most', type=whole(0), default=20, help='segments that show lists')
-    parser.add_argument(
-        '--out', type=Path, default=Path('schedule.png'), help='plot draws it, and its .svg'
-    )
+    flag = parser.add_argument
+    flag('command', choices=('show', 'plot', 'check'))
+    flag('schedules', nargs='+', metavar='schedule', help='see below')
+    flag('--dataset', default='seq-digits')
+    flag('--most', type=whole(0), default=20, help='segments that show lists')
+    flag('--out', type=Path, default=Path('schedule.png'), help='plot draws it, and its .svg')
     options, others = parser.parse_known_args()
     if options.command == 'plot':
         if options.out.suffix not in ('.png', '.svg'):

@@ -29,17 +29,12 @@ from scroll.ground.errors import InputError
 def parse_args(argv=None) -> argparse.Namespace:
     """The command line. InputError for streams that are none, or no place for the file."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument(
-        '--out', affects='place', required=True, help='weights file to write (.safetensors)'
-    )
-    parser.add_argument(
-        '--base_path', affects='place', default='./data/', help='folder that holds MINIIMAGENET'
-    )
-    parser.add_argument(
-        '--backbone', default='resnet18-md', type=normalise, help='registered backbone'
-    )
-    parser.add_argument('--width', type=whole(1), help='channels of the first stage (default: 32)')
-    parser.add_argument(
+    flag = parser.add_argument
+    flag('--out', affects='place', required=True, help='weights file to write (.safetensors)')
+    flag('--base_path', affects='place', default='./data/', help='folder that holds MINIIMAGENET')
+    flag('--backbone', default='resnet18-md', type=normalise, help='registered backbone')
+    flag('--width', type=whole(1), help='channels of the first stage (default: 32)')
+    flag(
         '--leave_out',
         nargs='+',
         default=['cifar100'],
@@ -47,14 +42,12 @@ def parse_args(argv=None) -> argparse.Namespace:
         help='streams whose classes are left out: cifar100, cifar10 or both, or none '
         '(default: cifar100)',
     )
-    parser.add_argument('--input_size', type=whole(1), default=42, help='pixels')
-    parser.add_argument('--epochs', type=whole(1), default=20)
-    parser.add_argument('--batch_size', type=whole(2), default=128)
-    parser.add_argument(
-        '--lr', type=real(positive=True), default=0.1, help='learning rate at its highest'
-    )
-    parser.add_argument('--seed', type=whole(0), default=0)
-    parser.add_argument(
+    flag('--input_size', type=whole(1), default=42, help='pixels')
+    flag('--epochs', type=whole(1), default=20)
+    flag('--batch_size', type=whole(2), default=128)
+    flag('--lr', type=real(positive=True), default=0.1, help='learning rate at its highest')
+    flag('--seed', type=whole(0), default=0)
+    flag(
         '--device',
         affects='speed',
         help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)',

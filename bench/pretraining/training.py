@@ -12,6 +12,7 @@ from backbone import get_backbone_class, weights
 from bench.pretraining import shared_classes
 from core.arguments import affects
 from core.environment import choose_device
+from core.loss_watch import LossWatch
 from core.plugins import keyword_flags
 from datasets.utils.readers import mini_split
 from scroll.embedding.images import Preprocessing
@@ -196,9 +197,10 @@ def train(args) -> None:
         torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))
         order = torch.randperm(len(images), generator=generator).to(device)
         total_loss = torch.zeros((), dtype=torch.float64, device=device)
+        losses = LossWatch(f'epoch {epoch + 1}')
         net.train()
         batches = order[: per_epoch * args.batch_size].split(args.batch_size)
-        for step, ids in enumerate(Progress(f'Epoch {epoch + 1}', per_epoch).over(batches)):
+        for ids in Progress(f'Epoch {epoch + 1}', per_epoch).over(batches):
             x = preprocessing.normalise(training_batch(images[ids], args.input_size, generator))
             x = x.contiguous(memory_format=layout_for(net))  # (B, 3, size, size)
             with torch.autocast(device.type, torch.bfloat16, enabled=args.dtype == 'bfloat16'):
@@ -209,11 +211,8 @@ def train(args) -> None:
             optimiser.step()
             schedule.step()
             total_loss += loss.detach()
-            # checks every 50 steps: a check synchronises the GPU
-            if (step % 50 == 49 or step == per_epoch - 1) and not math.isfinite(total_loss.item()):
-                raise InputError(
-                    f'the loss is not finite any more; give a smaller --lr than {args.lr:g}'
-                )
+            losses.add(loss)
+        losses.check()
         last = {
             'epoch': epoch + 1,
             'loss': total_loss.item() / per_epoch,

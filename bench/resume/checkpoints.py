@@ -30,10 +30,9 @@ from core.plugins import MAMMOTH, ROOT
 from core.torch_files import load_torch
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.embedding.embedder import Embedder
-from scroll.ground.archive import atomic_write, take_lock
+from scroll.ground.archive import atomic_write, sha256, take_lock
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
-from scroll.ground.progress import span
 from utils import to_parsable_obj
 
 
@@ -108,12 +107,7 @@ class Checkpoints:
                     f'{", ".join(changed[:3])}; --resume always continues it all the same'
                 )
             position = self.state.restore(content['state'])
-            ago = span(max(0, time.time() - content['time']))
-        print(
-            f'continuing the run that was interrupted {ago} ago, {position} '
-            '(--resume never starts over)',
-            flush=True,
-        )
+        print(f'continuing the interrupted run {position} (--resume never starts over)', flush=True)
         return position
 
     @contextlib.contextmanager
@@ -146,21 +140,12 @@ class Checkpoints:
         of the run are its row and files: without a checkpoint it goes on to these."""
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None and (saved or not last):
-            then = (
-                f'the same command {"writes its row" if last else "continues it"}'
-                if saved
-                else self.resume_hint()
-            )
-            place = f'{position}, the last' if last else f'{position}'
-            raise Interrupted(f'stopped {place}; {then}', 128 + self.stop)
+            raise Interrupted(f'stopped {position}; {self.resume_hint()}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
         self.state.parts['record'].tell_total()
         try:
-            write(
-                self.path,
-                {'about': self.about, 'time': time.time(), 'state': self.state.gather(position)},
-            )
+            write(self.path, {'about': self.about, 'state': self.state.gather(position)})
         except Incomplete as error:
             self._give_up(f'{self.state.model.NAME} keeps what no checkpoint can hold ({error})')
         except OSError as error:
@@ -231,45 +216,39 @@ def _about(state: RunState) -> dict:
     """Collect what a run's bits follow from besides its arguments."""
     model = state.model
     dataset = state.dataset
-    about = {}
+    about = {
+        'torch': str(torch.__version__),
+        'numpy': np.__version__,
+        'device': model.device.type,
+        'weights': model.psi_digest,
+    }
+    about |= code_digests()
     if isinstance(dataset, ScheduledDataset):  # of others the data are not known
         data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]
-        about = {'schedule': dataset.schedule.digest(), 'data': data}
+        about |= {'schedule': dataset.schedule.digest(), 'data': data}
     if isinstance(embedder := getattr(model, 'embedder', None), Embedder):
         about |= {'how features are computed': embedder.digest}  # floats: also the machine
-    return dict(
-        code_digests(),
-        torch=str(torch.__version__),
-        numpy=np.__version__,
-        device=model.device.type,
-        weights=model.psi_digest,
-        **about,
-    )
+    return about
 
 
 def code_digests() -> dict:
     """File -> digest, of the modules in use of this project and of the user's Mammoth checkout."""
-    files = {Path(getattr(module, '__file__', None) or '') for module in list(sys.modules.values())}
-    return {
-        f'{prefix}{path.relative_to(root)}': hashlib.sha256(path.read_bytes()).hexdigest()
-        for root, prefix in _roots()
-        for path in files
-        if path.suffix == '.py'
-        and path.is_relative_to(root)
-        and path.relative_to(root).parts[0] not in ('.venv', 'tests')
-    }
+    used = {getattr(module, '__file__', None) for module in list(sys.modules.values())}
+    return {name: sha256(path) for name, path in _modules() if str(path) in used}
 
 
 def project_digest() -> str:
     """SHA-256 of all modules of this project and of the user's Mammoth checkout, in use or not."""
-    sha = hashlib.sha256()
-    for root, _ in _roots():
-        for package in sorted({*PACKAGES, 'bench', 'core', 'scroll'}):
-            for path in sorted((root / package).rglob('*.py')):
-                sha.update(f'{path.relative_to(root)}/'.encode() + path.read_bytes())
-    return sha.hexdigest()
+    digests = [(name, sha256(path)) for name, path in _modules()]
+    return hashlib.sha256(repr(digests).encode()).hexdigest()
 
 
-def _roots() -> list:
-    """(folder of modules that a run may use, how their names begin)."""
-    return [(ROOT, ''), *([(checkout(), MAMMOTH)] if checkout() else [])]
+def _modules() -> list:
+    """(name, path) of all modules of this project and of the user's Mammoth checkout, sorted."""
+    return sorted(
+        (f'{prefix}{path.relative_to(root)}', path)
+        for root, prefix in ((ROOT, ''), (checkout(), MAMMOTH))
+        if root
+        for package in (*PACKAGES, 'bench', 'core', 'scroll', 'exact_torch')
+        for path in (root / package).rglob('*.py')
+    )

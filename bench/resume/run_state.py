@@ -5,10 +5,10 @@ then method, random streams, scheduler, fitting rule and record get their state
 (`bench.resume.state`).
 """
 
-import dataclasses
 import itertools
 import random
 import weakref
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ from scroll.ground.progress import Progress
 _MAX_WRAPPED = 5  # data sets around data sets
 
 
-@dataclasses.dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """The place of a run in its stream.
 
     Attributes:
@@ -164,7 +163,7 @@ class RunState:
             if self.there.get(path) != what and not (what == network and isinstance(what, list))
         ]
         state = {
-            'position': list(dataclasses.astuple(position)),
+            'position': list(position),
             'begins': self.begins,
             'random': self._random(),
             'pass_start': self.pass_start if position.batch else None,

@@ -7,7 +7,6 @@ and, of ours, `run`:
 all that the run needs to be resumed exactly where it was.
 """
 
-import argparse
 import logging
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from scroll.ground.archive import write_errors
 from scroll.ground.errors import InputError
 from utils import to_parsable_obj
 
-_SAME = (
+# arguments that a run and the one that it continues share
+_SAME = [
     'model',
     'dataset',
     'backbone',
@@ -40,7 +40,7 @@ _SAME = (
     'input_size',
     'num_classes',
     'seed',
-)  # arguments that a run and the one that it continues share
+]
 _COUNTER = IGNORED['batch counter']
 
 
@@ -51,19 +51,13 @@ def save(state, args, arguments: dict, task: int) -> None:
     model = state.model
     record = state.parts['record']
     scheduler = state.parts.get('scheduler')
-    day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
-    words = [
-        *([] if args.ckpt_name is None else [args.ckpt_name]),
-        args.model,
-        args.dataset,
-        args.dataset_config,
-        args.buffer_size,
-        args.n_epochs,
-        f'{day}-{time}',
-        name,
-    ]
-    name = '_'.join(map(str, words))
+    start = '' if args.ckpt_name is None else f'{args.ckpt_name}_'
+    time, _, of_run = record.run.rpartition('-')
+    name = (
+        f'{start}{args.model}_{args.dataset}_{args.dataset_config}_{args.buffer_size}_'
+        f'{args.n_epochs}_{time}_{of_run}'
+    )
     path = Path(args.checkpoint_path) / f'{name}_{which}.pt'
     logging.getLogger(__name__).info('Saving checkpoint into: %s', name)
     content = {
@@ -101,10 +95,7 @@ def read(path) -> dict:
         if not all(isinstance(name, str) for name in content['model']):
             raise InputError('not the file of a model')
         args = content.get('args') or {}
-        return {
-            **content,
-            'args': dict(vars(args) if isinstance(args, argparse.Namespace) else args),
-        }
+        return content | {'args': dict(getattr(args, '__dict__', args))}
 
 
 def load(state, args) -> Position:
@@ -176,10 +167,7 @@ def _load_tensors(model, tensors: dict, same: bool) -> None:
         ):
             given[name] = tensor
     for name in own.keys() & given.keys():
-        if (
-            given[name].is_floating_point() != own[name].is_floating_point()
-            or given[name].is_complex()
-        ):
+        if not torch.can_cast(given[name].dtype, own[name].dtype):
             raise InputError(f'{name} is of {given[name].dtype} and should be of {own[name].dtype}')
     model.load_state_dict({name: t for name, t in own.items() if _COUNTER.fullmatch(name)} | given)
 

@@ -76,9 +76,9 @@ def loading(what):
     with prefixed(what):
         try:
             yield
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            if isinstance(error, InputError):
-                raise
+        except InputError:
+            raise
+        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise InputError(
                 f'does not fit this run ({" ".join(str(error).split())[:300]})'
             ) from error
@@ -102,12 +102,8 @@ class Packer:
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
         self._left.update(map(id, (model, *(getattr(model, name, None) for name in _OF_THE_RUN))))
-        values = {
-            **model._modules,
-            **model._parameters,
-            **model._buffers,
-            **{name: value for name, value in vars(model).items() if name not in _OF_THE_RUN},
-        }
+        values = model._modules | model._parameters | model._buffers
+        values |= {name: value for name, value in vars(model).items() if name not in _OF_THE_RUN}
         return {
             name: self.pack(value, f'model.{name}')
             for name, value in values.items()

@@ -62,13 +62,11 @@ class Fitting(Kept):
             if score > self.best + self.training.early_stopping_epsilon:
                 self.best = score
                 self.without = 0
-                self.network = copy.deepcopy(self._states())
+                networks = networks_of(self.model.net)
+                self.network = [copy.deepcopy(network.state_dict()) for network in networks]
 
     def finish(self) -> None:
         """Restore the best network of early stopping."""
         if self.network is not None:
             for network, state in zip(networks_of(self.model.net), self.network):
                 network.load_state_dict(state)
-
-    def _states(self) -> list:
-        return [network.state_dict() for network in networks_of(self.model.net)]

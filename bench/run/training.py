@@ -2,7 +2,6 @@
 end.
 """
 
-import dataclasses
 from argparse import Namespace
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
 from bench.run.fitting import Fitting
-from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
@@ -30,14 +28,12 @@ from utils.schedulers import get_scheduler
 class Run(NamedTuple):
     """The parts of one run, for the steps of the loop.
 
-    arguments: name -> value, as the run began: a method may change `args`."""
+    begun: the arguments as the run began: a method may change `args`, for the tasks to come."""
 
     model: ContinualModel
     dataset: ContinualDataset
     args: Namespace
-    arguments: dict
-    stream: Stream
-    output: Output
+    begun: Namespace
     record: Record
     anytime: Anytime
     state: RunState
@@ -54,16 +50,15 @@ def train(model, dataset, args, test: bool = True) -> dict:
 
     InputError: something is invalid, or the run has its row and a file of the model cannot be
     written."""
-    stream = Stream.of(args)
-    output = Output.of(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
-    if output.savecheck:
-        check_target(args.checkpoint_path, '--savecheck: --checkpoint_path', folder=True)
+    begun = Namespace(**arguments)
+    if begun.savecheck:
+        check_target(begun.checkpoint_path, '--savecheck: --checkpoint_path', folder=True)
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
-    for folder in () if output.disable_log else folders.values():
+    for folder in () if begun.disable_log else folders.values():
         results.check_writable(folder)
-    first = stream.start_from or 0
-    tasks = stream.stop_after or dataset.N_TASKS
+    first = begun.start_from or 0
+    tasks = begun.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(
             f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks'
@@ -71,21 +66,21 @@ def train(model, dataset, args, test: bool = True) -> dict:
     if getattr(args, 'differs', ''):
         print(args.differs, flush=True)
     record = Record(first)
-    anytime = Anytime(model, dataset, output.eval_every, output.prequential)
+    anytime = Anytime(model, dataset, begun.eval_every, begun.prequential)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     checkpoints = Checkpoints(state, args, arguments)
     if hasattr(model, 'abandonable'):
         model.abandonable = checkpoints.abandonable
-    run = Run(model, dataset, args, arguments, stream, output, record, anytime, state, checkpoints)
+    run = Run(model, dataset, args, begun, record, anytime, state, checkpoints)
     with checkpoints:
         tasks = _run_tasks(run, first, tasks)
-        if test and stream.validation and hasattr(dataset, 'without_validation'):
+        if test and begun.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(run)
         record.tell_total()
         row = finish(model, dataset, args, arguments, record, anytime, folders)
         try:  # the row comes first: a file that cannot be written does not cost it
             model.save_files()
-            if output.savecheck:
+            if begun.savecheck:
                 saved_models.save(state, args, arguments, tasks - 1)
         except InputError as error:
             raise InputError(
@@ -100,13 +95,14 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
     """Learn and evaluate the tasks up to number `tasks`, from where an interrupted run or a saved
     one was. first: the first that is learned. Returns the number of tasks that have ended."""
     record = run.record
+    begun = run.begun
     checkpoints = run.checkpoints
     restored = checkpoints.restore()
     start = restored or saved_models.load(run.state, run.args)
     record.began -= record.seconds['total']  # of the run that is continued
-    if run.output.enable_other_metrics and start == Position():
+    if begun.enable_other_metrics and start == Position():
         record.untrained = _evaluate_untrained(run, tasks)
-    if run.stream.inference_only and start.task and not restored:
+    if begun.inference_only and start.task and not restored:
         # a saved run is evaluated where it was
         tasks = start.task
         first = record.first
@@ -117,9 +113,9 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
             _begin_task(run)
         with allow_single_values(run.model.net):
             passes = 0
-            if task >= first and not run.stream.inference_only:
+            if task >= first and not begun.inference_only:
                 passes = _learn_task(run)
-            ending = Progress(f'End of task {task + 1}', quiet=run.output.non_verbose)
+            ending = Progress(f'End of task {task + 1}', quiet=begun.non_verbose)
             step = checkpoints.step(Position(task, passes, begun=True))
             with step, stopwatch(record.seconds, 'stream'), ending:
                 run.model.meta_end_task(run.dataset)
@@ -127,8 +123,8 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
             saved_models.load_weights(run.model, run.dataset, run.args)
         if task >= first:
             _evaluate_task(run)
-        if run.output.savecheck == 'task' and task < tasks - 1:
-            saved_models.save(run.state, run.args, run.arguments, task)
+        if begun.savecheck == 'task' and task < tasks - 1:
+            saved_models.save(run.state, run.args, vars(begun), task)
         if task == tasks - 1 or checkpoints.due():
             checkpoints.save(Position(task + 1), last=task == tasks - 1)
     return tasks
@@ -143,9 +139,9 @@ def _begin_task(run: Run) -> None:
     run.state.next_task()
     serve(run.state.loader, model)  # whose length a method may ask for
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=run.output.non_verbose):
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=run.begun.non_verbose):
         model.meta_begin_task(dataset)
-    if run.output.enable_other_metrics and dataset.c_task > 0:
+    if run.begun.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row.extend(accuracies)
 
@@ -157,10 +153,9 @@ def _learn_task(run: Run) -> int:
     dataset = run.dataset
     state = run.state
     checkpoints = run.checkpoints
-    training = Training.of(run.args)
+    training = Namespace(**vars(run.args))
     task = dataset.c_task
-    loader = state.loader
-    serve(loader, model)
+    serve(state.loader, model)
     scheduler = get_scheduler(model, run.args, reload_optim=False)
     fitting = Fitting(training, model, dataset)
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
@@ -178,8 +173,9 @@ def _learn_task(run: Run) -> int:
     return epoch
 
 
-def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: Position) -> None:
-    """Learn a pass over the task's data, or the rest of an interrupted one. at: its beginning."""
+def _learn_epoch(run: Run, training: Namespace, scheduler, fitting: Fitting, at: Position) -> None:
+    """Learn a pass over the task's data, or the rest of an interrupted one. training: the arguments
+    as the task began. at: its beginning."""
     model = run.model
     record = run.record
     loader = run.state.loader
@@ -187,7 +183,7 @@ def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: 
     limit = model.get_debug_iters() if training.debug_mode else None
     total = limit or (len(loader) if hasattr(loader, '__len__') else None)
     title = f'Task {at.task + 1} - Epoch {at.epoch + 1}'
-    progress = Progress(title, total, batches, run.output.non_verbose)
+    progress = Progress(title, total, batches, run.begun.non_verbose)
     with stopwatch(record.seconds, 'stream') as lap:
         if not batches:
             training_mode(model.net, training.bn)
@@ -209,7 +205,7 @@ def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: 
             if run.checkpoints.due():
                 losses.check()
                 lap()
-                run.checkpoints.save(dataclasses.replace(at, batch=batches))
+                run.checkpoints.save(at._replace(batch=batches))
         if scheduler and training.scheduler_mode == 'epoch':
             scheduler.step()
         losses.check()

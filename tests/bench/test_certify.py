@@ -2,6 +2,7 @@
 one; they go on where they were.
 """
 
+import itertools
 import json
 
 import numpy as np
@@ -64,18 +65,9 @@ def test_scroll_is_certified_identical(scroll):
     assert code == 0
     assert verdict['identical']
     assert verdict['schedules'] == len(rows) == 8
-    assert verdict['distinct'] == {
-        'statistics': 1,
-        'f_T': 1,
-        'weights and predictions': 1,
-        'buffer': 1,
-        'f*': 0,
-    }
-    assert (verdict['disagreement'], verdict['weight_difference'], verdict['final']['range']) == (
-        0,
-        0,
-        0,
-    )
+    names = ('statistics', 'f_T', 'weights and predictions', 'buffer')
+    assert verdict['distinct'] == {**dict.fromkeys(names, 1), 'f*': 0}
+    assert verdict['disagreement'] == verdict['weight_difference'] == verdict['final']['range'] == 0
     assert [row['spec'] for row in rows][:4] == [
         'split:5',
         'split:5,order=9-8-7-6-5-4-3-2-1-0',
@@ -211,13 +203,9 @@ def test_another_method_is_found_to_differ(sgd):
     assert verdict['weight_difference'] > 0
     assert verdict['disagreement'] > 10
     kept = [np.load(folder / 'outcomes' / f'{row["outcome"][:32]}.npz') for row in rows]
-    weights, predictions = ([one[name] for one in kept] for name in ('weights', 'predictions'))
-    far = max(
-        np.abs(weights[i].astype(float) - weights[j]).max() for i, j in ((0, 1), (0, 2), (1, 2))
-    )
-    differ = np.mean(
-        [(predictions[i] != predictions[j]).mean() for i, j in ((0, 1), (0, 2), (1, 2))]
-    )
+    pairs = list(itertools.combinations(kept, 2))
+    far = max(np.abs(a['weights'].astype(float) - b['weights']).max() for a, b in pairs)
+    differ = np.mean([(a['predictions'] != b['predictions']).mean() for a, b in pairs])
     assert verdict['weight_difference'] == far
     assert verdict['disagreement'] == pytest.approx(100 * differ)
 

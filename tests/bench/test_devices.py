@@ -149,24 +149,6 @@ def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
     assert all(map(torch.equal, *found[:2])) == (size in (7, 15))
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')
-def test_1x1_convolutions_of_few_images_go_to_onednn_on_one_thread_too():
-    model = model_of(
-        type(
-            'Ours',
-            (torch.nn.Sequential,),
-            {'__module__': 'backbone.resnet18', 'channels_last': False},
-        )(*copy.deepcopy(THIN))
-    )
-    arrange(model)
-    torch.set_num_threads(1)  # the fixture above gives it back
-    with torch.autograd.profiler.profile() as found:
-        model.net(torch.rand(3, 80, 5, 5).contiguous(memory_format=torch.channels_last))
-    assert sum(event.name == 'aten::mkldnn_convolution' for event in found.function_events) == len(
-        THIN
-    )
-
-
 @pytest.mark.parametrize('head, threads', [('ridge', 1), ('rp', 2), (None, 1)])
 def test_products_of_numpy_leave_the_cores_to_torch_but_for_sums_of_a_lift(
     head, threads, monkeypatch

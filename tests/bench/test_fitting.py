@@ -6,7 +6,7 @@ from bench.run import fitting
 from bench.run.building import initialize
 from bench.run.training import train
 from models.sgd import Sgd
-from tests.conftest import refused, words_of
+from tests.conftest import refused
 
 
 @pytest.fixture
@@ -16,12 +16,7 @@ def run(parse, small_digits):
     """
 
     def start(*flags):
-        flags = words_of(*flags)
-        fixed = {'--lr': '0.05', '--n_splits': '1', '--batch_size': '16'}
-        fixed = [
-            word for flag, value in fixed.items() if flag not in flags for word in (flag, value)
-        ]
-        model, dataset, args = initialize(parse('sgd', *fixed, *flags))
+        model, dataset, args = initialize(parse('sgd', *flags, lr=0.05, n_splits=1, batch_size=16))
         model.passes = []
         model.begin_epoch = lambda epoch, dataset: model.passes.append(epoch)
         return model, dataset, train(model, dataset, args)

@@ -109,16 +109,13 @@ def test_a_step_of_a_stage_names_it_and_files_are_learned_with_a_line(
     ):
         assert capsys.readouterr().err.splitlines()[-1] == 'Schedules 1 of 3, Task 1: 0 of 10, 0 s'
     np.savez(tmp_path / 'a.npz', X=np.eye(4), y=np.arange(4))
-    one, two = (str(tmp_path / name) for name in ('1.npz', '2.npz'))
+    monkeypatch.chdir(tmp_path)
     for words, said in (
-        (['learn', str(tmp_path / 'a.npz'), '-o', one], 'Learning: 4 of 4'),
-        (['merge', one, one, '--repeated', '-o', two], 'Merging, files'),
-        (
-            ['predict', one, str(tmp_path / 'a.npz'), '-o', str(tmp_path / 'y.csv')],
-            'Predicting: 4 of 4',
-        ),
-        (['remove', two, '--samples', str(tmp_path / 'a.npz'), '-o', two], 'Reading: 1'),
-        (['export', one, '-o', str(tmp_path / 'model')], 'Exporting'),
+        ('learn a.npz -o 1.npz', 'Learning: 4 of 4'),
+        ('merge 1.npz 1.npz --repeated -o 2.npz', 'Merging, files'),
+        ('predict 1.npz a.npz -o y.csv', 'Predicting: 4 of 4'),
+        ('remove 2.npz --samples a.npz -o 2.npz', 'Reading: 1'),
+        ('export 1.npz -o model', 'Exporting'),
     ):
-        assert scroll_command(words) == 0
+        assert scroll_command(words.split()) == 0
         assert said in capsys.readouterr().err

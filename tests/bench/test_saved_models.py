@@ -3,7 +3,6 @@
 import argparse
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,9 +12,10 @@ from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.sums.statistics import Statistics
+from tests.bench.test_model_state import different
 from tests.conftest import files_below, refused, words_of
 from tests.models.test_contract import QUICK, known_flags, predictions
-from tests.test_resume import different, full, rows_below, the_end
+from tests.test_resume import full, rows_below, the_end
 
 pytestmark = pytest.mark.usefixtures('small_digits')
 
@@ -27,17 +27,12 @@ def run(parse, tmp_path):
     """
 
     def whole(method, *flags, folder='run'):
-        words = words_of(QUICK.get(method, ''), '--n_splits 3 --batch_size 16', *flags)
-        if (
-            '--buffer_size' in known_flags(method)
-            and '--buffer_size' not in words
-            and '--loadcheck' not in words
-        ):
-            words += ['--buffer_size 25']
-        if '--savecheck' in words:
-            words += ['--checkpoint_path', tmp_path / 'kept']
+        words = words_of(QUICK.get(method, ''), '--disable_log 0', *flags)
+        usual = {'n_splits': 3, 'batch_size': 16, 'checkpoint_path': tmp_path / 'kept'}
+        if '--buffer_size' in known_flags(method) and '--loadcheck' not in words:
+            usual['buffer_size'] = 25
         model, dataset, args = initialize(
-            parse(method, *words, '--disable_log 0', base_path=tmp_path / folder)
+            parse(method, *words, base_path=tmp_path / folder, **usual)
         )
         return model, dataset, train(model, dataset, args)
 
@@ -114,24 +109,24 @@ def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
     assert torch.equal(model.buffer.labels, again.buffer.labels)
 
 
+def save_as_mammoth(path, tensors, arguments, results=((), (), {})):
+    """Write a file as Mammoth does; returns the images of its buffer, two of each class."""
+    images = torch.rand(20, 3, 8, 8)
+    buffer = {'examples': images, 'labels': torch.arange(20) % 10}
+    content = {'model': tensors, 'optimizer': None, 'args': arguments, 'buffer': buffer}
+    torch.save(content | {'results': list(results)}, path)
+    return images
+
+
 def test_a_file_of_mammoth(run, tmp_path):
     """Its names, its namespace of arguments, its float images."""
     model, _, _ = run('er', '--n_epochs 0')
     tensors = {'classes_so_far': torch.arange(3)} | {
         name: tensor + 1 for name, tensor in model.state_dict().items()
     }
-    images = torch.rand(20, 3, 8, 8)
     theirs = tmp_path / 'theirs.pt'
-    torch.save(
-        {
-            'model': tensors,
-            'optimizer': None,
-            'args': argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
-            'results': [[], [], {}],
-            'buffer': {'examples': images, 'labels': torch.arange(20) % 10},
-        },
-        theirs,
-    )
+    arguments = argparse.Namespace(model='er', dataset='seq-digits', lr=0.25)
+    images = save_as_mammoth(theirs, tensors, arguments)
     again, _, row = run(
         'er', '--loadcheck', theirs, '--n_epochs 0 --buffer_size 25', folder='later'
     )
@@ -203,47 +198,35 @@ def rows_of(tmp_path) -> list:
     return [len(rows) for rows in rows_below(tmp_path / 'run')]
 
 
+@pytest.mark.parametrize(
+    'flags, writer, name',
+    [
+        (f'{ER} --savecheck last --checkpoint_path', 'bench.resume.saved_models.write', 'kept'),
+        (f'{SCROLL} --save_statistics', 'numpy.savez', 'x.npz'),
+    ],
+)
 def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file(
-    typed, tmp_path, monkeypatch
+    typed, tmp_path, monkeypatch, flags, writer, name
 ):
     with monkeypatch.context() as disk:
-        disk.setattr(saved_models, 'write', full)
-        code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'kept')
-    assert code == 2
-    assert rows_of(tmp_path) == [1, 1]
+        disk.setattr(writer, full)
+        code, out, err = typed(flags, tmp_path / 'full' / name)
+    assert (code, len(err.splitlines()), rows_of(tmp_path)) == (2, 1, [1, 1])
     assert 'final accuracy' in out
-    assert not kept(tmp_path)
-    assert len(err.splitlines()) == 1
-    assert '_last.pt cannot be written (No space left on device)' in err
-    code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'elsewhere')
-    assert (code, err) == (0, '')
-    assert 'continuing' in out
+    assert not files_below(tmp_path / 'full')
+    assert 'cannot be written (No space left on device)' in err
+    code, out, err = typed(flags, tmp_path / 'elsewhere' / name)
+    assert (code, err, rows_of(tmp_path)) == (0, '', [1, 1])
     assert 'after task 3' in out
-    assert rows_of(tmp_path) == [1, 1]
+    assert not files_below(tmp_path / 'run' / 'unfinished')
     [late] = files_below(tmp_path / 'elsewhere')
-    content = torch.load(late, weights_only=True)
     row = rows_below(tmp_path / 'run')[0][0]
+    if name == 'x.npz':
+        assert Statistics.load(late).digest() == row['statistics_digest']
+        return
+    content = torch.load(late, weights_only=True)
     assert [round(a, 4) for a in content['results'][0][-1]] == json.loads(row['accuracy_per_task'])
     assert len(content['buffer']['examples']) == 25
-    assert not files_below(tmp_path / 'run' / 'unfinished')
-
-
-def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, monkeypatch):
-    path = tmp_path / 'learned' / 'x.npz'
-    other = tmp_path / 'other.npz'
-    with monkeypatch.context() as disk:
-        disk.setattr(np, 'savez', lambda *given, **more: full())
-        code, _, err = typed(SCROLL, '--save_statistics', path)
-    assert code == 2
-    assert rows_of(tmp_path) == [1, 1]
-    assert f'{path} cannot be written (No space left on device)' in err
-    code, out, err = typed(SCROLL, '--save_statistics', other)
-    assert (code, err) == (0, '')
-    assert 'continuing' in out
-    assert rows_of(tmp_path) == [1, 1]
-    digest = rows_below(tmp_path / 'run')[0][0]['statistics_digest']
-    assert Statistics.load(other).digest() == digest
-    assert not files_below(tmp_path / 'run' / 'unfinished')
 
 
 def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(typed, tmp_path):
@@ -263,40 +246,19 @@ def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, 
         parse('er', '--weights none --backbone resnet18 --num_filters 2 --num_classes 10', flags)
     )
     tensors = {f'net.{name}': tensor for name, tensor in net.state_dict().items()}
-    images = torch.rand(20, 3, 8, 8)
     arguments = {
         'model': 'er',
         'dataset': 'picture-digits',
         'backbone': 'resnet18',
         'num_filters': 2,
-        'lr': 0.01,
-        'buffer_size': 20,
-        'n_epochs': 1,
-        'batch_size': 64,
         'seed': None,
-        'dataset_config': None,
         'conf_jobnum': 'x',
-        'save_checkpoint_mode': 'safe',
         'device': 'cuda:0',
     }
     theirs = tmp_path / 'theirs.pt'
-    torch.save(
-        {
-            'model': tensors,
-            'optimizer': None,
-            'scheduler': None,
-            'args': arguments,
-            'results': [[[50.0]], [[60.0]], {}],
-            'buffer': {'examples': images, 'labels': torch.arange(20) % 5},
-        },
-        theirs,
-    )
+    save_as_mammoth(theirs, tensors, arguments, [[[50.0]], [[60.0]], {}])
     words = words_of(
-        '--model er --loadcheck',
-        theirs,
-        '--start_from 1 --base_path',
-        tmp_path,
-        '--non_verbose 1 --disable_log 1',
+        '--model er --loadcheck', theirs, '--start_from 1 --non_verbose 1 --disable_log 1', flags
     )
     model, dataset, args = initialize(parse_args(words))
     assert (args.backbone, args.weights, args.num_filters) == ('resnet18', 'none', 2)

@@ -42,7 +42,7 @@ def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
 
 def test_a_row_has_a_ratio_and_whether_it_meets_its_target():
     assert Row('a', 0.05, 2.0, 'b', 0.1).markdown() == (
-        '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes |'
+        '| a | 50.0 ms | b | 2,000.0 ms | 0.03 | 0.10 | yes |'
     )
     assert Row('a', 3, 2, 'b', 1.1).markdown().endswith('| 1.50 | 1.10 | no |')
     assert Row('a', 3, 2, 'b').markdown().endswith('| 1.50 |  |  |')

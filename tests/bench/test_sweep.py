@@ -249,7 +249,7 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
         ('--extra -- --num_threads many', '--num_threads many'),
         ('--extra -- --no_such_flag 1', '--no_such_flag'),
         ('--only nothing', 'nothing'),
-        ('--seeds 0', 'too small'),
+        ('--seeds 0', 'at least 1'),
         ('missing.yaml', 'missing.yaml'),
     ],
 )

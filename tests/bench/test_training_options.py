@@ -23,15 +23,12 @@ def run(parse, small_digits, monkeypatch):
     """
 
     def start(kind, *flags, **settings):
-        flags = words_of(*flags)
-        fixed = {'--lr': '0.05', '--n_epochs': '1', '--batch_size': '8'} | (
-            {} if '--schedule' in flags else {'--n_splits': '5'}
-        )
+        if '--schedule' not in words_of(*flags):
+            settings['n_splits'] = 5
         monkeypatch.setitem(models.PLUGINS.registered, 'probe', kind)
-        words = [
-            word for flag, value in fixed.items() if flag not in flags for word in (flag, value)
-        ]
-        model, dataset, args = initialize(parse('probe', *words, *flags, **settings))
+        model, dataset, args = initialize(
+            parse('probe', *flags, lr=0.05, n_epochs=1, batch_size=8, **settings)
+        )
         return train(model, dataset, args), model, dataset
 
     return start
