@@ -87,7 +87,9 @@ def model_config(which: str, run: dict) -> list[Source]:
         return sources
     part = sections.get(which, {})
     sections.pop('best', None)
-    by_data = {normalise(name): values for name, values in sections.items()}
+    by_data = {
+        normalise(name): values for name, values in sections.items() if isinstance(values, dict)
+    }
     try:
         for rule in part if isinstance(part, list) else [{'when': {}, 'set': part}]:
             if _holds(rule['when'], run | {'dataset': dataset}):

@@ -23,6 +23,7 @@ import torch
 from models.utils import learned_files, scroll_flags
 from models.utils.frozen_features import FrozenModel, as_images
 from scroll.adaptation.adapters import kind_for
+from scroll.adaptation.training import mode_for
 from scroll.files.shards import in_shard
 from scroll.ground.errors import InputError
 from scroll.ground.progress import Progress
@@ -79,7 +80,11 @@ class ScrollModel(FrozenModel):
             adaptation = replace(adaptation, iterations=updates)
         # features are learned as they are
         images = None if hasattr(dataset, 'num_inputs') else self.embedder
-        if images and args.buffer_size and adaptation.mode_for(args.buffer_size) == 'adapters':
+        if (
+            images
+            and args.buffer_size
+            and mode_for(adaptation, self.net, args.buffer_size) == 'adapters'
+        ):
             kind_for(self.net)  # an InputError better now than after the stream
         self.learner = Scroll(images, adaptation=adaptation, **scroll_flags.online(args))
         self.feature_names = getattr(getattr(dataset, 'images', None), 'feature_names', None)

@@ -567,7 +567,7 @@ def test_a_signal_ends_an_adaptation_between_two_updates(
     code, _, err = command_line(*words)
     assert code == 143
     assert len(updates) == 2
-    assert err.splitlines()[-1].endswith('the same command continues it')
+    assert err.splitlines()[-1].endswith('goes on from the last checkpoint')
     code, out, _ = command_line(*words)
     assert code == 0
     assert 'in task 2, epoch 2' in out

@@ -289,8 +289,6 @@ def certify(options, flags) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
     began = time.perf_counter()
     words = of_main(options.model, options.dataset, flags)
-    if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
-        words += ['--adapt_select', 'none']  # its f* is what the updates end in
     plan = prepare(options, words)
     identity, args, dataset, _, trials = plan
     model = identity['model']

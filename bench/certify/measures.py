@@ -62,9 +62,11 @@ def read(path) -> dict:
             and {'data', 'backbone'} <= content['anywhere'].keys()
         ):
             raise ValueError('a part of the certificate is missing')
-    # f* is what the updates end in, where it does not say more
-    if 'adaptation' in content['settings']:
-        content['settings'].setdefault('adapt_select', 'none')
+    settings = content['settings']
+    if 'adaptation' in settings and 'adapt_teacher' not in settings:  # of before 0.4
+        for name in ('adapt_select', 'adapt_select_folds', 'adapt_select_held_out'):
+            settings.pop(name, None)
+        settings |= {'adapt_teacher': 0, 'adapt_averaging': False}
     return content
 
 

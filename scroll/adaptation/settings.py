@@ -26,7 +26,7 @@ class Adaptation:
 
     Attributes:
         mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples,
-            full tuning above.
+            full tuning above, but for networks with depthwise convolutions.
         threshold: the paper's m, in samples.
         iterations: updates by AdaDelta; None: 30 passes over the buffer, at most 1,000 updates.
         lr: AdaDelta's rate, of adapters or network.
@@ -61,7 +61,7 @@ class Adaptation:
     minibatch: int = 50
     augmentation: Augmentation = _AUGMENTATION
     adapter_scale: float = 1e-4
-    teacher: float = 200.0
+    teacher: float = 300.0
     averaging: bool = True
     exact: bool = False
     precision: Precision = 'float32'

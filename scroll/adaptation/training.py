@@ -138,7 +138,9 @@ def adapt(
             the targets are made; default: its logits as they are."""
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
-    mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
+    mode = (
+        'classifier' if embedder is None else mode_for(settings, embedder.pristine, len(exemplars))
+    )
     if mode == 'full' and min(settings.minibatch, len(exemplars)) < 2:
         raise InputError(
             'full tuning needs minibatches of two samples or more, for its batch '
@@ -177,6 +179,14 @@ def adapt(
             f'adaptation diverged within {len(losses)} updates: lower the learning rates'
         )
     return f_star
+
+
+def mode_for(settings: Adaptation, net: nn.Module, buffered: int) -> str:
+    """The mode of a network with this many exemplars. `auto` tunes no depthwise convolution in
+    full: its batch norms follow small batches so far that f* falls below f_T."""
+    mode = settings.mode_for(buffered)
+    grouped = any(isinstance(layer, nn.Conv2d) and layer.groups > 1 for layer in net.modules())
+    return 'adapters' if settings.mode == 'auto' and mode == 'full' and grouped else mode
 
 
 def _unit(predictor) -> float:
