@@ -502,7 +502,7 @@ OF_STATES = [
     fact('params', 'seed', 10**400),
     fact('params', 'head', 'svm'),
     fact('params', 'ridge_lambda', 0),
-    fact('params', 'adaptation', {'iterations': None, 'augmentation': {}}),
+    fact('params', 'adaptation', {'iterations': -1, 'augmentation': {}}),
     fact('buffer', None),
     *(fact('buffer', 'capacity', value) for value in (4, 9.5, 10**23)),
     fact('buffer', 'strategy', 'best'),
