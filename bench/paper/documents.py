@@ -134,8 +134,9 @@ def tuned_table(root: Path) -> str:
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
         for rule in read_yaml(path).get('best') or []:
             when = rule['when']
-            if when.get('weights') == 'efficientnet-lite0':
-                best, first, final = accuracies.match(rule['by']).groups('')
+            tuned = accuracies.match(rule.get('by', ''))
+            if when.get('weights') == 'efficientnet-lite0' and tuned:
+                best, first, final = tuned.groups('')
                 name = style.name(path.stem)
                 if when.get('predictor') == 'ncc':
                     name += ' (NCC)'

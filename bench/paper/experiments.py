@@ -71,7 +71,8 @@ class Cell:
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure. path: its file. cells: (row, column) -> Cell. groups: row -> heading. x:
-    the horizontal axis of a figure. The rest is as in its file."""
+    the horizontal axis of a figure. gain: a figure shows what its columns have over the first. The
+    rest is as in its file."""
 
     path: Path
     title: str
@@ -84,6 +85,7 @@ class Experiment:
     seeds: int = 1
     about: str = ''
     x: str = ''
+    gain: bool = False
     claims: list = field(default_factory=list)
     commands: list = field(default_factory=list)
     table: str = ''

@@ -127,6 +127,8 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
                 points = [(x, *value[:2]) for x, value in enumerate(values) if value]
                 if points:
                     x, mean, deviation = zip(*points)
+                    if experiment.gain:
+                        mean = np.subtract(mean, mean[0])
                     bars = [d or 0 for d in deviation]
                     look = {'color': colour, 'marker': marker, 'linestyle': line}
                     handle = axes.errorbar(x, mean, bars, capsize=2, label=row, **look)
@@ -134,7 +136,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
             axes.set_xticks(range(len(experiment.columns)), experiment.columns)
-        panels[0].set(ylabel='accuracy (%)', ylim=(None if one_method else 0, None))
+        panels[0].set(ylabel='points' if experiment.gain else 'accuracy (%)', ylim=(None if one_method else 0, None))
         if handles:
             figure.legend(list(handles.values()), list(handles), loc='outside right center')
         figure.suptitle(experiment.title)

@@ -90,7 +90,7 @@ def add_flags(parser) -> None:
     for name, (attribute, text) in _ADAPTATION.items():
         numbers = {int: whole(0), float: real(0, positive=attribute == 'scale')}
         flag(f'--{name}', help=text, **of_signature(parameters[attribute], numbers))
-    flag('--iterations', type=whole(0), help='updates (default: 30 passes over the buffer)')
+    flag('--iterations', type=whole(0), help='updates (default: by |M|, 300 of 200 to 500 samples)')
     flag('--learn_scale', choices=tuple(_LEARN), default='auto', help='auto: with adapters only')
     flag(
         '--adapt_every_task',

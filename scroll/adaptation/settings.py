@@ -14,8 +14,6 @@ Mode = Literal['auto', 'adapters', 'full', 'none']
 Precision = Literal['float32', 'bfloat16', 'auto']
 MODES = get_args(Mode)
 _AUGMENTATION = Augmentation()
-_PASSES = 30
-_MOST_UPDATES = 1000
 _GONE = ('select', 'folds', 'held_out')
 
 
@@ -28,7 +26,8 @@ class Adaptation:
         mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples,
             full tuning above, but for networks with depthwise convolutions.
         threshold: the paper's m, in samples.
-        iterations: updates by AdaDelta; None: 30 passes over the buffer, at most 1,000 updates.
+        iterations: updates by AdaDelta; None: 300, in at least 25 and at most 75 passes over the
+            buffer, and 1,000 at most.
         lr: AdaDelta's rate, of adapters or network.
         classifier_lr, scale_lr: AdaDelta's rates of classifier and learned scale.
         scale: initial logit scale, above 0.
@@ -99,7 +98,8 @@ class Adaptation:
         """Updates with this many samples."""
         if self.iterations is not None:
             return self.iterations
-        return min(_MOST_UPDATES, ceil(_PASSES * buffered / min(self.minibatch, buffered or 1)))
+        in_a_pass = buffered / max(1, min(self.minibatch, buffered))
+        return ceil(min(1000, max(25 * in_a_pass, min(300, 75 * in_a_pass))))
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""

@@ -325,3 +325,12 @@ def test_divergence_is_refused_or_everything_is_finite(run, toy, settings):
     except InputError as error:
         words = str(error)
     assert 'lower' in words or np.isfinite(logits).all()
+
+
+@pytest.mark.parametrize(
+    'buffered, updates',
+    [(1, 75), (20, 75), (60, 90), (200, 300), (600, 300), (700, 350), (2000, 1000), (5000, 1000)],
+)
+def test_updates_follow_from_the_buffer_unless_they_are_given(buffered, updates):
+    assert Adaptation().updates(buffered) == updates
+    assert Adaptation(iterations=7).updates(buffered) == 7
