@@ -63,6 +63,7 @@ AFFECTS = (
     'speed',  # the hardware that is used: nothing but speed, or on other hardware last digits
     'place',  # which files are written and read, and where
     'display',  # what is shown, and other words on the run
+    'nothing',  # of a stage that this run does not have
 )
 # flag -> its column in results rows, an older name; config files and command lines may have either
 COLUMNS = {
@@ -75,7 +76,7 @@ COLUMNS = {
 # what tells runs apart, wherever they go
 KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))
 # what may change when a run goes on, or between processes
-FREE = frozenset(('speed', 'place', 'display'))
+FREE = frozenset(('speed', 'place', 'display', 'nothing'))
 
 
 class Arguments(argparse.Namespace):

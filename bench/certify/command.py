@@ -216,7 +216,7 @@ def prepare(options, words: list) -> Plan:
         arguments = {
             flag: value
             for flag, value in vars(args).items()
-            if affects(args, flag) not in {*_SCHEDULED, 'place', 'display'}
+            if affects(args, flag) not in {*_SCHEDULED, 'place', 'display', 'nothing'}
         }
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):

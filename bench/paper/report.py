@@ -90,7 +90,7 @@ def _committed(row: dict, args) -> dict:
         for name, value in row.items()
         if value not in ('', None)
         and not _LEFT_OUT.fullmatch(name)
-        and args.affects.get(name) not in ('place', 'display')
+        and args.affects.get(name) not in ('place', 'display', 'nothing')
     }
     key = read_key(row['run_key'])
     for part in ('given', 'default'):

@@ -136,7 +136,10 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
             axes.set_xticks(range(len(experiment.columns)), experiment.columns)
-        panels[0].set(ylabel='points' if experiment.gain else 'accuracy (%)', ylim=(None if one_method else 0, None))
+        panels[0].set(
+            ylabel='points' if experiment.gain else 'accuracy (%)',
+            ylim=(None if one_method else 0, None),
+        )
         if handles:
             figure.legend(list(handles.values()), list(handles), loc='outside right center')
         figure.suptitle(experiment.title)

@@ -198,8 +198,7 @@ def check_args(args) -> None:
         with prefixed('--export'):
             check_export(args.export, args.export_formats)
     if not args.buffer_size or args.adaptation == 'none':
-        # f* is not made: how it would be made tells no runs apart
-        args.affects |= dict.fromkeys(_OF_F_STAR, 'record')
+        args.affects |= dict.fromkeys(_OF_F_STAR, 'nothing')
 
 
 def online(args) -> dict:

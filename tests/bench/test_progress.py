@@ -94,7 +94,7 @@ def test_the_stages_of_a_run(
     )
     said = {line.partition(': ')[0] for line in err.splitlines()}
     assert code == 0, said
-    assert not said if quiet else 'Fitting, epochs' in said, said
+    assert not said if quiet else 'Fitting the buffer, epochs' in said, said
 
 
 def test_a_step_of_a_stage_names_it_and_files_are_learned_with_a_line(
