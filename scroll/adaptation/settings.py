@@ -51,7 +51,7 @@ class Adaptation:
     mode: Mode = 'auto'
     threshold: int = 500
     iterations: int | None = None
-    lr: float = 0.1
+    lr: float = 0.2
     classifier_lr: float = 0.01
     scale_lr: float = 1.0
     scale: float = 1.0

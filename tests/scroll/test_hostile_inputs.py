@@ -177,7 +177,7 @@ def gigabyte(monkeypatch):
             lambda: Scroll(head='rp', lift_dim=12_000, buffer_size=0).partial_fit(X, Y),
         ),
         (
-            'each of 40 classes takes',
+            'each of 40 classes takes 1.9 GiB',
             lambda: Scroll(head='qda', buffer_size=0).partial_fit(np.eye(40, 2500), np.arange(40)),
         ),
     ],
