@@ -75,7 +75,7 @@ class _Tiles(torch.autograd.Function):
         grad = grad.view(size + 2, size + 2, count, height // size, width // size, channels)
         padded = grad.new_zeros(count, height + 2, width + 2, channels)
         for i, j in np.ndindex(size + 2, size + 2):
-            padded[:, i : height + i : size, j : width + j : size] += grad[i, j]
+            padded[:, i : height + i : size, j : width + j : size].add_(grad[i, j])  # `+=` copies
         return padded[:, 1:-1, 1:-1].permute(0, 3, 1, 2), None
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from core.environment import get_device, warn_once
 from core.loss_watch import LossWatch
 from core.plugins import is_shipped
+from scroll.adaptation.optimisers import eager
 from scroll.ground.errors import InputError
 from scroll.ground.progress import Progress
 from utils.augmentations import for_batches
@@ -135,7 +136,7 @@ class ContinualModel(nn.Module):
         if args.optimizer == 'sgd':
             options |= {'momentum': args.optim_mom, 'nesterov': args.optim_nesterov}
         kinds = {'sgd': torch.optim.SGD, 'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW}
-        return kinds[args.optimizer](params, **options)
+        return eager(kinds[args.optimizer])(params, **options)
 
     def ends_task_of(self, flag: str) -> bool:
         """Return whether the task that ends is the stream's last or, with `--<flag> N`, an N-th.

@@ -38,6 +38,7 @@ from torch import nn
 
 from exact_torch.switches import switches
 from scroll.adaptation import adapters
+from scroll.adaptation.optimisers import eager
 from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.exact import exact_arithmetic
@@ -260,7 +261,7 @@ class Trainee:
         learn_scale = mode != 'full' if settings.learn_scale is None else settings.learn_scale
         if learn_scale:
             groups.append({'params': [self.scale], 'lr': settings.scale_lr})
-        self.optimiser = torch.optim.Adadelta(
+        self.optimiser = eager(torch.optim.Adadelta)(
             groups, rho=0.9, eps=1e-6, foreach=False if self.exact else None
         )
         # running statistics of batch norms are averaged, too: they belong to the weights
