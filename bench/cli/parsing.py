@@ -18,6 +18,7 @@ from bench.cli.parser import (
     add_model_args,
     add_signature,
     base_parser,
+    check_names,
     parse_known,
     plugin_names,
     shorten_help,
@@ -83,8 +84,10 @@ def _choose(words: list) -> argparse.Namespace:
     parser = base_parser()
     asked = merge(parser, [environment()])
     parser.set_defaults(**{flag: value for flag, (value, _) in asked.items()})
-    chosen = parse_known(parser, words)
+    chosen, _ = parse_known(parser, words)
     use_checkout(getattr(chosen, 'mammoth', None))
+    if not HELP.intersection(words):
+        check_names(words)
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
         if not HELP.intersection(words) and not getattr(chosen, flag):
@@ -146,7 +149,7 @@ def _collect(parser, words, chosen, model, build) -> tuple:
         """flag -> value of a run on this kind of data set, as far as they are known."""
         run = {action.dest: parser.get_default(action.dest) for action in parser._actions}
         run |= {flag: value for flag, (value, _) in values.items()}
-        known = parse_known(parser, words)
+        known, _ = parse_known(parser, words)
         run |= {flag: getattr(known, flag) for flag in known.given}
         run = {flag: None if v is argparse.SUPPRESS else v for flag, v in run.items()}
         run |= {flag: normalise(run[flag]) for flag in ('model', 'dataset', 'backbone')}

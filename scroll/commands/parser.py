@@ -2,6 +2,7 @@
 numpy."""
 
 import argparse
+from typing import NoReturn
 
 from scroll.ground.errors import InputError, did_you_mean
 
@@ -36,13 +37,15 @@ class LineParser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            word = unknown[0].split('=')[0]
-            hint = did_you_mean(
-                word.replace('-', '_').replace('__', '--', 1), self._options(parsed)
-            )
-            what = 'no such flag here' if word.startswith('-') else 'one argument too many'
-            raise InputError(f'{unknown[0]}: {what}{hint or "; see --help"}')
+            self.refuse(unknown[0], self._options(parsed))
         return parsed
+
+    def refuse(self, word: str, options) -> NoReturn:
+        """Raise InputError for a word of the command line, with the nearest of these options."""
+        name = word.split('=')[0]
+        hint = did_you_mean(name.replace('-', '_').replace('__', '--', 1), options)
+        what = 'no such flag here' if name.startswith('-') else 'one argument too many'
+        raise InputError(f'{word}: {what}{hint or "; see --help"}')
 
     def _options(self, parsed) -> list:
         """Flags of this parser, and of the command that was chosen."""
