@@ -3,12 +3,16 @@
 Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one
 thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for
 little. `ratio` is ours divided by the alternative: smaller is better. `target` is the largest
-wanted ratio. Rows in bfloat16 are left out where the processor has no matrix units for it.
+wanted ratio. A row that does not apply to this processor says so.
 """
 
 import copy
 import itertools
 import os
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -22,10 +26,11 @@ from backbone import weights
 from bench import load_runner
 from bench.run.devices import reuse_memory
 from core.arguments import ArgumentParser, whole
+from core.plugins import ROOT
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt
 from scroll.embedding.embedder import Embedder
-from scroll.embedding.precision import resolve_precision
+from scroll.embedding.precision import has_instructions, resolve_precision
 from scroll.ground.grid import GRID_BITS, quantise
 from scroll.ground.progress import Progress
 from scroll.heads.predictors import ncc
@@ -40,16 +45,19 @@ SAMPLES = 20_000
 
 
 class Row(NamedTuple):
-    """A row of the table. ours, other: seconds. target: the largest wanted ratio."""
+    """A row of the table. ours, other: seconds; None where it does not apply, and `against` says
+    why. target: the largest wanted ratio."""
 
     stage: str
-    ours: float
-    other: float
+    ours: float | None
+    other: float | None
     against: str
     target: float | None = None
 
     def markdown(self) -> str:
         """The row in Markdown."""
+        if self.ours is None or self.other is None:
+            return f'| {self.stage} | | {self.against} | | | | |'
         ratio = self.ours / self.other
         wanted = ' | '
         if self.target:
@@ -73,6 +81,49 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
     for _ in Progress('Rounds', rounds + 1).over(range(rounds + 1)):
         times.append([timeit(function, timer=seconds, number=1) for function in functions])
     return np.min(times[1:], axis=0).tolist()
+
+
+def with_matrix_units(stage: str, against: str, target: float, times) -> Row:
+    """The row of a stage that is for processors with matrix units for bfloat16. times: the function
+    that measures it."""
+    if resolve_precision('auto') == 'bfloat16':
+        return Row(stage, *times(), against, target)
+    return Row(stage, None, None, 'no matrix units for bfloat16 here')
+
+
+def start(rounds: int, name: str):
+    """Commands in processes of their own, compared with an import of torch."""
+    run = f'main.py --model er --dataset seq-digits --weights {name} --lr 0.1 --buffer_size 9'
+    words = [*run.split(), '--device', 'cpu', '--disable_log', '1', '--non_verbose']
+
+    def command(*words):
+        return partial(subprocess.run, [sys.executable, *words], cwd=ROOT, capture_output=True)
+
+    def processor_time():
+        return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+    wrong, first, alone = fastest(
+        command(*words, '--wrong'),
+        command('-c', f'import sys; sys.argv = {words}; import main; main.initialize()'),
+        command('-c', 'import torch'),
+        rounds=rounds,
+        seconds=processor_time,
+    )
+    yield Row('start: a wrong flag', wrong, alone, 'an import of torch', 0.5)
+    yield Row('start: a run of `er`, to its first batch', first, alone, 'an import of torch', 2.5)
+
+
+def loading(measure, dim=2048):
+    """A saved learner, compared with its largest array."""
+    features = quantise(np.random.default_rng(0).normal(size=(2000, dim)))
+    learner = Scroll(buffer_size=0)
+    learner.learn(features, features, np.arange(2000, dtype=np.uint64), np.arange(2000) % CLASSES)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ('state.npz', 'gram.npy')]
+        learner.save(paths[0])
+        np.save(paths[1], learner.statistics_.gram)
+        times = measure(partial(Scroll.load, paths[0]), partial(np.load, paths[1]))
+    yield Row(f'load a state of {dim:,} features', *times, '`np.load` of its products', 10)
 
 
 def embedding(measure, backbone, integers, images):
@@ -99,11 +150,13 @@ def embedding(measure, backbone, integers, images):
     yield Row('online stage', *measure(online, forward), 'bare forward pass')
     if integers is not None:
         depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in net.modules())
-        target = 0.8 if depthwise else 0.35 if _has_vnni() else 0.6
+        target = 0.8 if depthwise else 0.35 if has_vnni() else 0.6
         exact = Embedder(*backbone, 'integer', integers=integers)
-        yield _compared_with_floats(
-            'embedding in integers', measure, backbone, exact, images, target
-        )
+        stage = 'embedding in integers'
+        yield _compared_with_floats(stage, measure, backbone, exact, images, target)
+        coarse = Embedder(*backbone, 'bfloat16', chunk=exact.chunk)
+        both = [partial(one.features, images) for one in (exact, coarse)]
+        yield with_matrix_units(stage, 'the same in bfloat16', 0.6, lambda: measure(*both))
 
 
 def exact_embedding(measure, backbone, images):
@@ -118,12 +171,12 @@ def _compared_with_floats(stage, measure, backbone, embedder, images, target) ->
     return Row(stage, *times, 'the same network in float32', target)
 
 
-def _has_vnni() -> bool:
+def has_vnni() -> bool:
     """Return whether oneDNN may add four 8-bit products at a time here; False where the processor
     does not say.
     """
-    about = Path('/proc/cpuinfo')
-    return 'ONEDNN_MAX_CPU_ISA' not in os.environ and about.exists() and 'vnni' in about.read_text()
+    newer = 'AVX512_CORE_VNNI', 'BF16', 'FP16', 'AMX'
+    return has_instructions('avx512_vnni', *newer) or has_instructions('avx_vnni', 'AVX2_VNNI')
 
 
 def sums(measure, dim):
@@ -196,9 +249,12 @@ def adaptation(backbone, images, updates: int):
     yield Row('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
     yield Row('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
     yield Row('full tuning, exact', update('full', exact=True), full, 'in float32', 5)
-    if resolve_precision('auto') == 'bfloat16':
-        coarse = update('adapters', precision='bfloat16')
-        yield Row('adaptation in bfloat16', coarse, small, 'in float32', 0.75)
+    yield with_matrix_units(
+        'adaptation in bfloat16',
+        'in float32',
+        0.75,
+        lambda: (update('adapters', precision='bfloat16'), small),
+    )
 
 
 def er_step(name: str, input_size: int | None = None, precision: str = 'float32') -> tuple:
@@ -252,14 +308,15 @@ def steps(measure, name: str, input_size: int):
     step()  # without memory
     times = measure(step, bare_step(method, input_size))
     yield Row('a step of `er`', *times, 'forward, backward, update')
-    if resolve_precision('auto') == 'bfloat16':
-        _, coarse = er_step(name, input_size, 'bfloat16')
-        coarse()
-        yield Row('a step of `er` in bfloat16', *measure(coarse, step), 'in float32', 0.75)
+    _, coarse = er_step(name, input_size, 'bfloat16')
+    coarse()
+    yield with_matrix_units(
+        'a step of `er` in bfloat16', 'in float32', 0.75, lambda: measure(coarse, step)
+    )
 
 
 def main():
-    parts = ('embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er')
+    parts = ('start', 'load', 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er')
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag('--weights', default=weights.DEFAULT)
@@ -281,6 +338,8 @@ def main():
     dim = backbone[0].feature_dim
     measure = partial(fastest, rounds=options.rounds)
     tables = (
+        start(options.rounds, options.weights),
+        loading(measure),
         embedding(measure, backbone, integers, images),
         exact_embedding(measure, backbone, images[:16]),
         sums(measure, dim),

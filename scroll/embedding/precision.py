@@ -24,15 +24,18 @@ def resolve_precision(precision: str, device: torch.device | str = 'cpu') -> str
         return precision
     if device.type == 'cuda':
         return 'bfloat16' if torch.cuda.get_device_capability(device) >= (8, 0) else 'float32'
-    limit = os.environ.get('ONEDNN_MAX_CPU_ISA', os.environ.get('DNNL_MAX_CPU_ISA', ''))
-    usable = torch.backends.mkldnn.enabled and (limit in ('', 'ALL', 'DEFAULT') or 'AMX' in limit)
-    return 'bfloat16' if usable and _has_amx() else 'float32'
+    usable = torch.backends.mkldnn.enabled and has_instructions('amx_bf16', 'AMX')
+    return 'bfloat16' if usable else 'float32'
 
 
-def _has_amx() -> bool:
-    """True if the processor multiplies matrices of bfloat16 and the system says so."""
+def has_instructions(flag: str, *limits: str) -> bool:
+    """True if the processor has these instructions, and the system says so, and oneDNN may use
+    them. limits: parts of the values of ONEDNN_MAX_CPU_ISA that let it, besides none."""
+    limit = os.environ.get('ONEDNN_MAX_CPU_ISA', os.environ.get('DNNL_MAX_CPU_ISA', '')).upper()
+    if limit not in ('', 'ALL', 'DEFAULT') and not any(part in limit for part in limits):
+        return False
     try:
-        return 'amx_bf16' in CPU_INFO.read_text(errors='replace').split()
+        return flag in CPU_INFO.read_text(errors='replace').split()
     except OSError:
         return False
 

@@ -11,7 +11,11 @@ from bench.speed import BATCH, Row, er_step, fastest
 from tests.conftest import save_tiny_integers
 
 STAGES = (
+    'a wrong flag',
+    'first batch',
+    'load a state',
     'online stage',
+    'in integers',
     'in integers',
     'embedding, exact',
     'exact statistics',
@@ -22,7 +26,9 @@ STAGES = (
     'adaptation',
     'the same, exact',
     'full tuning, exact',
+    'adaptation in bfloat16',
     '`er`',
+    '`er` in bfloat16',
 )
 
 
@@ -37,7 +43,8 @@ def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
     for stage, line in zip(STAGES, lines, strict=True):
         cells = line.split(' | ')
         assert stage in cells[0]
-        assert float(cells[4]) > 0
+        assert 'no matrix units' in line or float(cells[4]) > 0
+    assert sum('no matrix units' in line for line in lines) == 3
 
 
 def test_a_row_has_a_ratio_and_whether_it_meets_its_target():
@@ -46,6 +53,21 @@ def test_a_row_has_a_ratio_and_whether_it_meets_its_target():
     )
     assert Row('a', 3, 2, 'b', 1.1).markdown().endswith('| 1.50 | 1.10 | no |')
     assert Row('a', 3, 2, 'b').markdown().endswith('| 1.50 |  |  |')
+    assert Row('a', None, None, 'not here').markdown() == '| a | | not here | | | | |'
+
+
+@pytest.mark.parametrize(
+    'limit, expected',
+    [(None, True), ('ALL', True), ('avx2_vnni', True), ('AVX512_CORE', False), ('AVX2', False)],
+)
+def test_targets_follow_from_what_onednn_may_use(monkeypatch, tmp_path, limit, expected):
+    about = tmp_path / 'cpuinfo'
+    about.write_text('flags : avx2 avx512_vnni avx_vnni\n')
+    monkeypatch.setattr('scroll.embedding.precision.CPU_INFO', about)
+    monkeypatch.delenv('ONEDNN_MAX_CPU_ISA', raising=False)
+    if limit:
+        monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', limit)
+    assert speed.has_vnni() == expected
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
