@@ -326,16 +326,21 @@ class Scroll:
 
     def merge(self, other: 'Scroll', of_parts: bool = True) -> 'Scroll':
         """Add the samples of another learner, with the same backbone, of another part of the data.
+        One that has learned nothing adds nothing, and may be added to: `functools.reduce` works.
 
         `of_parts`: keep account of the parts (`scroll.sums.parts`), also where no file says yet
         which they are."""
         instance('other', other, Scroll)
+        if other._state is None:
+            return self
         added = other._state_for_files()
-        return self._edit(
-            lambda state: replace(state, psi=self.psi()).merged(
-                added, of_parts or state.parts is not None
-            )
-        )
+
+        def merged(state: State | None) -> State:
+            state = state or self.empty_state(added.statistics.dim, added.names)
+            state = replace(state, psi=self.psi())
+            return state.merged(added, of_parts or state.parts is not None)
+
+        return self._update(merged)
 
     def _embed(self, X, keep: bool = True) -> Embedded:
         """Embed samples. `keep`: cache the features."""
