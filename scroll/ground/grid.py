@@ -105,6 +105,7 @@ def intake(features, first: int = 0) -> np.ndarray:
     with np.errstate(over='ignore'):
         out = features.astype(np.float32)
     if features.dtype.kind == 'f':
+        out += 0  # never -0.0
         small = (np.abs(features) < 2.0**-126) & (features != 0)
         if small.any():
             exact = features[small].astype(np.float64)  # which has no denormals here
