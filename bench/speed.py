@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.linear_model import RidgeClassifier
 
 from backbone import weights
 from bench import load_runner
@@ -33,7 +35,7 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.precision import has_instructions, resolve_precision
 from scroll.ground.grid import GRID_BITS, quantise
 from scroll.ground.progress import Progress
-from scroll.heads.predictors import ncc
+from scroll.heads.predictors import ncc, ridge
 from scroll.learners.learner import Scroll
 from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
@@ -209,10 +211,49 @@ def sums(measure, dim):
             learner.learn(features[part], features[part], part.astype(np.uint64), labels[part])
         return learner.statistics_.gram
 
-    for strategy in ('herding', 'hash'):
-        times = measure(partial(learn, 500, strategy), partial(learn, 0))
-        stage = f'statistics and {strategy} buffer, {SAMPLES:,} features'
-        yield Row(stage, *times, 'statistics alone')
+    for size, strategy, target in (
+        (500, 'herding', None),
+        (500, 'hash', None),
+        (10_000, 'herding', 2.5),
+    ):
+        times = measure(partial(learn, size, strategy), partial(learn, 0))
+        stage = f'statistics and {strategy} buffer of {size:,}, {SAMPLES:,} features'
+        yield Row(stage, *times, 'statistics alone', target)
+
+
+def vectors(measure, dim=256):
+    """Feature vectors: learned and predicted, with few classes and with many."""
+    X = np.random.default_rng(0).normal(size=(SAMPLES, dim)).astype(np.float32)
+    labels = np.arange(SAMPLES) % CLASSES
+
+    def learn():
+        learner = Scroll(buffer_size=0).partial_fit(X, labels)
+        learner.predictor()
+        return learner
+
+    def normalised():
+        x = X / np.linalg.norm(X, axis=1, keepdims=True)
+        return x.T @ x
+
+    times = measure(learn, normalised)
+    yield Row(f'learning {SAMPLES:,} feature vectors', *times, "float32 normalising, X'X", 3.4)
+    theirs = RidgeClassifier()
+    times = measure(learn, lambda: theirs.fit(X.astype(float), labels))
+    yield Row('the same', *times, 'RidgeClassifier', 0.6)
+    times = measure(partial(learn().predict, X), partial(theirs.predict, X.astype(float)))
+    yield Row('predicting them', *times, 'RidgeClassifier', 1.5)
+    many = Statistics(dim).add(quantise(X), np.arange(SAMPLES))
+    gram = many.gram / 2.0 ** (2 * GRID_BITS) + np.eye(dim + 1)
+    times = measure(partial(many.add, quantise(X[:1]), [0]), many.sums.copy)
+    yield Row(f'one row more, {SAMPLES:,} classes', *times, 'a copy of the class sums', 0.1)
+    times = measure(partial(ridge, many, 1.0), lambda: cho_solve(cho_factor(gram), many.sums.T))
+    yield Row(f'ridge, {SAMPLES:,} classes', *times, 'float64 Cholesky', 7)
+    wide = quantise(np.random.default_rng(0).normal(size=(1 << 13, 1 << 10)))
+    x = np.ldexp(wide.astype(float), -GRID_BITS)
+    times = measure(
+        lambda: Statistics(1 << 10).add(wide, np.arange(1 << 13) % CLASSES).gram, lambda: x.T @ x
+    )
+    yield Row('exact statistics of 1,024 numbers', *times, "float64 X'X", 1.2)
 
 
 def prediction(measure, dim, classes=1000):
@@ -316,7 +357,17 @@ def steps(measure, name: str, input_size: int):
 
 
 def main():
-    parts = ('start', 'load', 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er')
+    parts = (
+        'start',
+        'load',
+        'embedding',
+        'exact',
+        'sums',
+        'vectors',
+        'prediction',
+        'adaptation',
+        'er',
+    )
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag('--weights', default=weights.DEFAULT)
@@ -343,6 +394,7 @@ def main():
         embedding(measure, backbone, integers, images),
         exact_embedding(measure, backbone, images[:16]),
         sums(measure, dim),
+        vectors(measure),
         prediction(measure, dim),
         adaptation(backbone, images, 5 * options.rounds),
         steps(measure, options.weights, backbone[1].input_size),

@@ -23,7 +23,7 @@ import numpy as np
 from scroll.files.features import open_files, read_blocks
 from scroll.ground import archive
 from scroll.ground.errors import InputError, prefixed
-from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
+from scroll.ground.grid import check_quantised, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, normal
 from scroll.ground.progress import Progress
 from scroll.ground.tables import numbers_of, warn_of_half
@@ -104,7 +104,7 @@ def without_samples(
         labels = []
         for file, block in Progress('Reading').over(read_blocks(files)):
             warn_of_half(block.X)
-            parts.append(quantise(intake(numbers_of(file.named(block.X), state.names))))
+            parts.append(quantise(numbers_of(file.named(block.X), state.names), as_float32=True))
             labels += block.y.tolist()
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')

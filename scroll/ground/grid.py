@@ -16,6 +16,7 @@ from scroll.ground.errors import InputError
 GRID_BITS = 18  # features are integers in units of 2^-GRID_BITS
 GRID = 1 << GRID_BITS
 PRECISION = 'float32'  # of features as they are taken in
+_CACHED = 1 << 15  # numbers of a block that caches hold
 
 
 def widened(numbers):
@@ -26,7 +27,7 @@ def widened(numbers):
     return numbers
 
 
-def quantise(features) -> np.ndarray:
+def quantise(features, as_float32: bool = False, first: int = 0) -> np.ndarray:
     """Return unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers,
     ties to even.
 
@@ -35,8 +36,8 @@ def quantise(features) -> np.ndarray:
     the other rows.
 
     features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row
-    stays zero. Returns int32 (N, d) in units of 2^-18. InputError: not a finite 2-D numeric
-    array."""
+    stays zero. as_float32: round them first, as `intake` does. first: number of the first row, for
+    errors. Returns int32 (N, d) in units of 2^-18. InputError: not a finite 2-D numeric array."""
     try:
         features = np.asarray(widened(features))
     except ValueError as error:
@@ -46,48 +47,73 @@ def quantise(features) -> np.ndarray:
             f'features have shape {features.shape} and dtype {features.dtype}: expected '
             'numbers (N, d)'
         )
-    # processors may take denormals for 0
+    out = np.empty(features.shape, np.int32)
+    rows = max(_CACHED // features.shape[1], 1)
+    for start in range(0, len(features), rows):
+        block = features[start : start + rows]
+        if as_float32 and block.dtype != np.float32:
+            block = intake(block, first + start)
+        out[start : start + rows] = _quantised(block, first + start)
+    return out
+
+
+def _quantised(features: np.ndarray, first: int) -> np.ndarray:
+    """Return `quantise` of a block that caches hold, as float64."""
+    x = features.astype(np.float64, order='C')
+    with np.errstate(over='ignore', invalid='ignore'):
+        squares = np.einsum('nd,nd->n', x, x)
+    special = np.flatnonzero(~((squares > 2.0**-100) & (squares < 2.0**600)))
+    if len(special):  # squares overflow or vanish, or denormals matter
+        rows = _without_denormals(features[special])
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        bad = ~np.isfinite(largest)
+        if bad.any():
+            row = first + int(special[bad.argmax()])
+            raise InputError(f'the features of sample {row} are not finite')
+        x[special] = rows / np.where(largest > 0, largest, 1)
+        squares[special] = np.maximum(np.square(x[special]).sum(axis=1), largest[:, 0] == 0)
+    x *= (GRID / np.sqrt(squares))[:, None]
+    out = np.rint(x)
+    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `x` and the exact quotient: allow for
+    # twice that
+    limit = 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
+    x -= out
+    np.abs(x, out=x)
+    if x.max(initial=0) > limit:
+        for row in np.flatnonzero(x.max(axis=1) > limit):
+            unsure = np.flatnonzero(x[row] > limit)
+            exact = _without_denormals(features[row]).tolist()
+            out[row, unsure] = _rounded_quotients(exact, unsure)
+    return out
+
+
+def _without_denormals(features: np.ndarray) -> np.ndarray:
+    """Return float64: processors may take denormals, of float32 and float64, for 0."""
     if features.dtype.kind == 'f' and features.itemsize in (4, 8):
         features = np.where(np.abs(features) < np.finfo(features.dtype).tiny, 0, features)
-    features = np.ascontiguousarray(features, np.float64)
-    bad = ~np.isfinite(features).all(axis=1)
-    if bad.any():
-        raise InputError(f'the features of sample {int(np.flatnonzero(bad)[0])} are not finite')
-    largest = np.abs(features).max(axis=1, keepdims=True, initial=0)
-    # so that squares neither overflow nor vanish
-    scaled = features / np.where(largest > 0, largest, 1)
-    norm = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
-    scaled /= np.where(norm > 0, norm, 1)
-    scaled *= GRID
-    out = np.rint(scaled)
-    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient:
-    # allow for twice that
-    unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
-    for row in np.flatnonzero(unsure.any(axis=1)):
-        out[row, unsure[row]] = _rounded_quotients(
-            features[row].tolist(), np.flatnonzero(unsure[row])
-        )
-    return out.astype(np.int32)
+    return features.astype(np.float64)
 
 
-def intake(features) -> np.ndarray:
+def intake(features, first: int = 0) -> np.ndarray:
     """Round numbers (N, d) to float32, as a learner of feature vectors does before `quantise`, so
     that a number and its float32 copy are one. Numbers below 2^-126 in size, which float32 holds
-    with fewer than 24 bits, become 0, as on some processors. InputError: a value is beyond
-    float32."""
+    with fewer than 24 bits, become 0, as on some processors. first: as in `quantise`. InputError: a
+    value is beyond float32."""
     features = np.asarray(features)
     if features.dtype.kind not in 'fiu':
         return features
     with np.errstate(over='ignore'):
         out = features.astype(np.float32)
     if features.dtype.kind == 'f':
-        small = np.abs(features) < 2.0**-126
-        exact = features[small].astype(np.float64)  # which has no denormals here
-        rounded_up = np.abs(exact) >= 2.0**-126 - 2.0**-150
-        out[small] = np.where(rounded_up, np.copysign(2.0**-126, exact), 0)
+        out += 0  # never -0.0
+        small = (np.abs(features) < 2.0**-126) & (features != 0)
+        if small.any():
+            exact = features[small].astype(np.float64)  # which has no denormals here
+            rounded_up = np.abs(exact) >= 2.0**-126 - 2.0**-150
+            out[small] = np.where(rounded_up, np.copysign(2.0**-126, exact), 0)
     beyond = ~np.isfinite(out)
     if beyond.any() and np.isfinite(features[beyond]).any():
-        row = np.argwhere(beyond & np.isfinite(features))[0][0]
+        row = first + np.argwhere(beyond & np.isfinite(features))[0][0]
         raise InputError(
             f'sample {row} has values beyond float32, to which features are rounded: scale them'
         )
@@ -165,5 +191,8 @@ def sample_keys(samples: np.ndarray) -> np.ndarray:
     (N,).
     """
     samples = little_endian(samples)
-    digests = b''.join(hashlib.sha256(sample.tobytes()).digest()[:8] for sample in samples)
-    return np.frombuffer(digests, '>u8').astype(np.uint64)
+    size = samples.nbytes // max(len(samples), 1)
+    content = samples.reshape(-1).view(np.uint8).data
+    places = range(0, size * len(samples), size or 1)
+    digests = [hashlib.sha256(content[at : at + size]).digest()[:8] for at in places]
+    return np.frombuffer(b''.join(digests), '>u8').astype(np.uint64)

@@ -95,15 +95,19 @@ class LinearPredictor:
         summed (Higham 2002, section 3.1). Where others are closer to the largest than that, exact
         logits decide."""
         weights, longest = self._in_float64
-        logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
+        logits = h @ weights[:, :-1].T
+        logits += weights[:, -1] * GRID
+        rows = np.arange(len(h))
         best = logits.argmax(axis=1)
-        top = logits[np.arange(len(best)), best]
+        top = logits[rows, best]
+        logits[rows, best] = -np.inf
         lengths = np.sqrt(np.einsum('nd,nd->n', h, h) + GRID**2)
         limit = top - (h.shape[1] + 5) * 2.0**-52 * longest * lengths
-        near = logits >= limit[:, None]
-        unsure = np.flatnonzero(np.count_nonzero(near, axis=1) > 1)
+        unsure = np.flatnonzero(logits.max(axis=1) >= limit)
         if len(unsure):
-            columns = np.flatnonzero(near[unsure].any(axis=0))
+            near = (logits[unsure] >= limit[unsure, None]).any(axis=0)
+            near[best[unsure]] = True
+            columns = np.flatnonzero(near)
             few = LinearPredictor(self.classes[columns], self.units[columns], self.exponent)
             best[unsure] = columns[largest(*exact_logits(h[unsure], *few.limbs()))]
         return best

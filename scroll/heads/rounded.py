@@ -11,6 +11,7 @@ residual. Entries are rounded once that bound no longer reaches across a roundin
 where it does are refined further.
 """
 
+import copy
 import itertools
 from fractions import Fraction
 from functools import reduce
@@ -23,7 +24,7 @@ from scroll.ground.errors import InputError
 _RADIX = 22  # bits of a limb: numbers are sums of limbs l_i 2^(22 i), |l_i| <= 2^21
 _BASE = 2.0**_RADIX
 _TIE = 64  # within 2^-64 of a unit of the middle counts as the middle: to even
-_COLUMNS = 1 << 10  # solved for at once
+_COLUMNS = 1 << 8  # solved for at once; caches hold them
 _CONDITION = 40  # l is at least 2^-40 of G's trace: then float64 steers it well
 _EXACT_SUM = 1 << 12  # products of 19 and 22 bits whose sum is below 2^53
 
@@ -78,12 +79,23 @@ class Refinement:
             self._factor = cho_factor(gram + float(shift) * identity)
         except LinAlgError as error:
             raise _unsolvable(gram, shift) from error
-        largest = max(size * top + shift, int(np.abs(right).max()))
-        self._residual = _limbs(right, _count(largest << self._bits))
+        self._largest = size * top + shift
         self._arguments = gram, shift
         self._scale_bits = 0  # the residual is in units of 2^(exponent - scale_bits)
+        self._begin(right)
+
+    def _begin(self, right: np.ndarray) -> None:
+        largest = max(self._largest, int(np.abs(right).max()))
+        self._residual = _limbs(right, _count(largest << self._bits))
         self.exponent = 0
         self.pieces = []
+
+    def of(self, right: np.ndarray) -> 'Refinement':
+        """Return the refinement of another right side, before its first step; this one made
+        none."""
+        out = copy.copy(self)
+        out._begin(right)
+        return out
 
     def step(self) -> None:
         """Add one correction: of up to 21 bits for n = 512, of fewer where the matrix is
@@ -188,9 +200,17 @@ def grid_for(square: Fraction, bits: int) -> int:
 def solve(gram: np.ndarray, shift: int, right: np.ndarray, grid: int) -> np.ndarray:
     """Return (gram + shift I)^-1 right in units of 2^grid, rounded half to even: int64 (n, K),
     below 2^62 in size. Arguments and errors as `Refinement`."""
-    refinement = Refinement(gram, shift, right)
-    columns = np.arange(right.shape[1])
+    first = Refinement(gram, shift, right[:, :1])
     out = np.zeros(right.shape, np.int64)
+    for start in range(0, right.shape[1], _COLUMNS):
+        block = slice(start, start + _COLUMNS)
+        _solve_columns(first.of(right[:, block]), grid, out[:, block])
+    return out
+
+
+def _solve_columns(refinement: Refinement, grid: int, out: np.ndarray) -> None:
+    """Write the solution as `solve` returns it."""
+    columns = np.arange(out.shape[1])
     while len(columns):
         refinement.step()
         if refinement.exponent < grid:
@@ -199,7 +219,6 @@ def solve(gram: np.ndarray, shift: int, right: np.ndarray, grid: int) -> np.ndar
             out[:, columns[done]] = values[:, done]
             refinement.keep(~done)
             columns = columns[~done]
-    return out
 
 
 def solved_rows(gram: np.ndarray, shift: int, rows: np.ndarray) -> np.ndarray:
@@ -213,9 +232,7 @@ def solved_rows(gram: np.ndarray, shift: int, rows: np.ndarray) -> np.ndarray:
     direct = len(rows) <= 2 * size
     grid = grid_for(Fraction(size << 38 if direct else 1, shift**2), 54)
     right = rows.T.astype(np.int64) if direct else np.eye(size, dtype=np.int64)
-    starts = range(0, right.shape[1], _COLUMNS)
-    blocks = [solve(gram, shift, right[:, at : at + _COLUMNS], grid) for at in starts]
-    solution = np.concatenate(blocks, axis=1)
+    solution = solve(gram, shift, right, grid)
     out = solution.T.astype(np.float64) if direct else row_products(rows, solution)
     return np.ldexp(out, grid)
 

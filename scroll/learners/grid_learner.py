@@ -22,14 +22,14 @@ import numpy as np
 
 from scroll.ground.arguments import shown
 from scroll.ground.errors import InputError
-from scroll.ground.grid import GRID, GRID_BITS, intake, sample_keys
+from scroll.ground.grid import GRID, GRID_BITS, intake
 from scroll.ground.labels import typed_labels
 from scroll.ground.settings import AUTO
 from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
 from scroll.learners.fitted_head import FittedHead, Predictor
-from scroll.learners.learner import Embedded, Scroll
+from scroll.learners.learner import Scroll
 from scroll.learners.state import State
 from scroll.sums.statistics import Statistics, Sums
 
@@ -94,8 +94,9 @@ class FeatureGrid:
         """Return int32 (N, d); values beyond the grid are taken to its edge."""
         return np.clip(self._place(X), -GRID, GRID).astype(np.int32)
 
-    def on_it(self, X: np.ndarray) -> np.ndarray:
-        """Return int32 (N, d); InputError names the first value that is beyond the grid."""
+    def on_it(self, X: np.ndarray, first: int = 0) -> np.ndarray:
+        """Return int32 (N, d); InputError names the first value that is beyond the grid. first:
+        number of the first row."""
         out = self._place(X)
         beyond = np.argwhere(np.abs(out) > GRID)
         if len(beyond):
@@ -104,8 +105,8 @@ class FeatureGrid:
             centre = self.centres[column]
             where = f' from {centre:g}' if centre else ''
             raise InputError(
-                f'X[{row}, {column}] is {X[row, column]:g}: the grid reaches {far:g}{where}; '
-                'begin again with a larger limit, the largest absolute value expected'
+                f'X[{first + row}, {column}] is {X[row, column]:g}: the grid reaches {far:g}'
+                f'{where}; begin again with a larger limit, the largest absolute value expected'
             )
         return out.astype(np.int32)
 
@@ -260,16 +261,11 @@ class GridLearner(Scroll):
         scales = [scale / spread for scale in _SCALES]
         return fit_scale(logits, columns, scales, weights, 1 / (len(columns) + 1))
 
-    def _embed(self, X, keep: bool = True) -> Embedded:
-        if self.grid is None:
-            return super()._embed(X, keep)
-        features = self.grid.on_it(np.asarray(X))
-        return Embedded(features, features, sample_keys(features))
+    def _quantised(self, X: np.ndarray, first: int = 0) -> np.ndarray:
+        return super()._quantised(X, first) if self.grid is None else self.grid.on_it(X, first)
 
-    def _on_grid(self, X) -> np.ndarray:
-        if self.grid is None:
-            return super()._on_grid(X)
-        return self.grid.within(np.asarray(X))
+    def _placed(self, X: np.ndarray) -> np.ndarray:
+        return super()._placed(X) if self.grid is None else self.grid.within(X)
 
     def _check_features(self, features: np.ndarray) -> None:
         """Accept all: they are as the grid made them."""

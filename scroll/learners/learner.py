@@ -21,7 +21,7 @@ from scipy.special import softmax
 from scroll.adaptation.settings import Adaptation
 from scroll.ground.arguments import instance, shown
 from scroll.ground.errors import InputError, prefixed
-from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
+from scroll.ground.grid import check_quantised, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
 from scroll.ground.tables import names_of, numbers_of, warn_of_half
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
 _BLOCK = 1 << 13  # samples of `out_of_sample` at once
+_COUNTED = 1 << 16  # samples counted at once where none is kept
 
 
 class NotLearned(InputError, AttributeError):
@@ -50,12 +51,12 @@ class Embedded(NamedTuple):
     Attributes:
         samples: uint8 images (N, H, W, C), or without an embedder the features.
         features: int32 (N, d), quantised.
-        keys: uint64 (N,).
+        keys: uint64 (N,); None where neither buffer nor keys are kept.
     """
 
     samples: np.ndarray
     features: np.ndarray
-    keys: np.ndarray
+    keys: np.ndarray | None
 
 
 class Scroll:
@@ -270,7 +271,22 @@ class Scroll:
         """
         self._check_params()
         with self._lock:  # names of the first columns go for all
-            return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
+            if self.embedder is not None:
+                return self.learn(*self._embed(X), y)
+            names = names_of(X)
+            X = self._numbers(X)
+            labels = _some_labels(y, len(X))
+            # a buffer chooses among all
+            size = len(X) if self._needs_keys() else _COUNTED
+
+            def with_blocks(state: State | None) -> State:
+                for start in range(0, len(X), size):
+                    block = self._embed_numbers(X[start : start + size], start)
+                    state = state or self.empty_state(X.shape[1], names)
+                    state = state.with_samples(*block, labels[start : start + size])
+                return state
+
+            return self._update(with_blocks)
 
     def learn(self, samples, features, keys, y, names: tuple | None = None) -> 'Scroll':
         """Learn samples that the caller has embedded, for example many small segments at once.
@@ -310,37 +326,65 @@ class Scroll:
 
     def merge(self, other: 'Scroll', of_parts: bool = True) -> 'Scroll':
         """Add the samples of another learner, with the same backbone, of another part of the data.
+        One that has learned nothing adds nothing, and may be added to: `functools.reduce` works.
 
         `of_parts`: keep account of the parts (`scroll.sums.parts`), also where no file says yet
         which they are."""
         instance('other', other, Scroll)
+        if other._state is None:
+            return self
         added = other._state_for_files()
-        return self._edit(
-            lambda state: replace(state, psi=self.psi()).merged(
-                added, of_parts or state.parts is not None
-            )
-        )
+
+        def merged(state: State | None) -> State:
+            state = state or self.empty_state(added.statistics.dim, added.names)
+            state = replace(state, psi=self.psi())
+            return state.merged(added, of_parts or state.parts is not None)
+
+        return self._update(merged)
 
     def _embed(self, X, keep: bool = True) -> Embedded:
         """Embed samples. `keep`: cache the features."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return Embedded(np.asarray(X), features, keys)
-        features = self._on_grid(X)
-        return Embedded(features, features, sample_keys(features))
+        return self._embed_numbers(self._numbers(X))
+
+    def _embed_numbers(self, X: np.ndarray, first: int = 0) -> Embedded:
+        """Embed features (N, d); `first`: number of the first sample, for errors."""
+        features = self._quantised(X, first)
+        return Embedded(features, features, sample_keys(features) if self._needs_keys() else None)
+
+    def _needs_keys(self) -> bool:
+        """True where a buffer or keys are kept, or will be."""
+        state = self._state
+        if state is None:
+            return bool(self.buffer_size or self.keep_keys)
+        return state.buffer is not None or state.keys is not None
 
     def _on_grid(self, X) -> np.ndarray:
         """Quantised features int32 (N, d), for samples that may be new."""
-        if self.embedder is not None:
-            return self.embedder(X)[0]
+        return self.embedder(X)[0] if self.embedder is not None else self._placed(self._numbers(X))
+
+    def _numbers(self, X) -> np.ndarray:
+        """Features (N, d), in the order of columns that was learned."""
         state = self._state
-        features = quantise(intake(numbers_of(X, (state.names or ()) if state else None)))
-        if state and features.shape[1] != state.statistics.dim:
+        X = numbers_of(X, (state.names or ()) if state else None)
+        if X.ndim != 2:
+            quantise(X)  # which refuses it
+        if state and X.shape[1] != state.statistics.dim:
             raise InputError(
-                f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
+                f'X has {X.shape[1]} features: expected {state.statistics.dim}, as in '
                 'the first call'
             )
-        return features
+        return X
+
+    def _quantised(self, X: np.ndarray, first: int = 0) -> np.ndarray:
+        """Features on the grid, to be learned."""
+        return quantise(X, as_float32=True, first=first)
+
+    def _placed(self, X: np.ndarray) -> np.ndarray:
+        """Features on the grid, to be predicted."""
+        return self._quantised(X)
 
     def _check_features(self, features: np.ndarray) -> None:
         """InputError unless this learner can count these."""

@@ -343,21 +343,27 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     high_dot, low_dot = _dot_in_two_parts(f, class_sum)
     squares = np.einsum('nd,nd->n', f, f)
     rounded = 2 * (high_dot * float(1 << _SPLIT) + low_dot)
-    off = 2.0**-49 * (2 * count * squares.max(initial=0) + np.abs(rounded).max(initial=0))
+    off = 2.0**-52 * (2 * count * squares.max(initial=0) + np.abs(rounded).max(initial=0))
     # or those of one after the other
     products = f @ f.T if len(f) <= min(2 * k, _MAX_PRODUCTS) else None
+    changes = None if products is None else 2 * count * products - rounded
+    # count (|f + s|^2 - |s|^2) - 2 size f . class_sum, s the sum of the chosen
+    distances = count * squares - rounded
     chosen = np.zeros(k, np.int64)
-    for size in range(1, k + 1):  # squares: |f + s|^2 - |s|^2, s the sum of the chosen
-        distances = count * squares - size * rounded  # each is off by less than half of size off
+    for size in range(1, k + 1):
         best = distances.argmin()
-        near = np.flatnonzero(distances <= distances[best] + size * off)
-        if len(near) > 1:
-            high, low = _distances(squares[near], high_dot[near], low_dot[near], size, count)
+        # each distance is off by less than half of that: 4 roundings of a change, and one of each
+        # sum, which grows with size
+        limit = distances[best] + size * (size + 8) * off
+        if np.count_nonzero(distances <= limit) > 1:
+            near = np.flatnonzero(distances <= limit)
+            exact = squares[near] + 2 * f[near] @ f[chosen[: size - 1]].sum(axis=0)
+            high, low = _distances(exact, high_dot[near], low_dot[near], size, count)
             nearest = np.flatnonzero(high == high.min())
             best = near[nearest[low[nearest].argmin()]]
         chosen[size - 1] = best
-        squares += 2 * (f @ f[best] if products is None else products[best])
-        squares[best] = np.inf  # not again
+        distances += 2 * count * (f @ f[best]) - rounded if changes is None else changes[best]
+        distances[best] = np.inf  # not again
     return chosen
 
 

@@ -10,15 +10,17 @@ import sys
 from functools import lru_cache
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 from scipy.sparse import csr_array
 
 from scroll.ground.grid import GRID, GRID_BITS
 from scroll.sums.lift import Lift
 
-_ROWS = 1 << 12  # of a product in float64; exactness would allow 2^17, caches like less
+_EXACT_ROWS = 1 << 17  # products that float64 adds exactly
+_ROWS = 1 << 12  # of a block
 # columns, and numbers of all rows, of a product in float64
-_PANEL = 1 << 10
-_NUMBERS = 1 << 23
+_PANEL = (1 << 11) + 1
+_NUMBERS = 1 << 19
 # columns of a product of 7 bits, and numbers at a time
 _FEW = 1 << 9
 _SHORT_NUMBERS = 1 << 28
@@ -40,16 +42,30 @@ def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift | None = Non
         for start in range(0, len(features), rows):
             _add_seven_bit(gram, features[start : start + rows], lift)
         return
-    size = len(gram)
-    rows = max(min(_ROWS, _NUMBERS // size, len(features)), 1)
-    block = np.full((rows, size), float(GRID))  # last: the constant feature
     for _, lifted in lifted_blocks(features, lift):
-        for start in range(0, len(lifted), rows):
-            part = lifted[start : start + rows]
+        for start in range(0, len(lifted), _EXACT_ROWS):
+            _add_in_float64(gram, lifted[start : start + _EXACT_ROWS])
+
+
+def _add_in_float64(gram: np.ndarray, h: np.ndarray) -> None:
+    """Add products of at most 2^17 rows h, by panels of columns: half of the products is enough,
+    and float64 holds their sums."""
+    size = len(gram)
+    rows = max(min(_ROWS, _NUMBERS // size, len(h)), 1)
+    block = np.full((rows, size), float(GRID))  # last: the constant feature
+    for i in range(0, size, _PANEL):
+        j = min(i + _PANEL, size)
+        square = np.zeros((j - i, j - i), order='F')
+        rest = np.zeros((size - j, j - i))
+        for start in range(0, len(h), rows):
+            part = h[start : start + rows]
             x = block[: len(part)]
             x[:, :-1] = part
-            for i in range(0, size, _PANEL):  # of a wide one half is enough
-                _add_panel(gram, i, (x[:, i:].T @ x[:, i : i + _PANEL]).astype(np.int64))
+            square = dsyrk(1.0, x[:, i:j].T, 1.0, square, overwrite_c=True, lower=True)
+            if len(rest):
+                rest += x[:, j:].T @ x[:, i:j]
+        upper = square.T.astype(np.int64)
+        _add_panel(gram, i, np.vstack([upper + np.triu(upper, 1).T, rest.astype(np.int64)]))
 
 
 def class_sums(
@@ -71,9 +87,14 @@ def class_sums(
         return np.hstack([class_sums(features, index, classes), random << lift.low_bits])
     size = features.shape[1] if lift is None else lift.size
     sums = np.zeros((classes, size), np.int64)
-    for rows, part in lifted_blocks(features, lift):
-        ones = np.ones(len(part), np.int64)
-        sums += csr_array((ones, (index[rows], np.arange(len(part)))), (classes, len(part))) @ part
+    for rows, h in lifted_blocks(features, lift):
+        of_rows = index[rows]
+        for start in range(0, len(h), _ROWS):  # int32 holds their sums
+            part = h[start : start + _ROWS]
+            seen, places = np.unique(of_rows[start : start + _ROWS], return_inverse=True)
+            ones = np.ones(len(part), np.int32)
+            each = csr_array((ones, (places, np.arange(len(part)))), (len(seen), len(part)))
+            sums[seen] += each @ part.astype(np.int32, copy=False)
     return sums
 
 

@@ -75,19 +75,23 @@ class Sums(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """Sums of all samples, but for the Gram matrix: it lacks the samples that wait, so that small
-    batches share a matrix product.
+    """Sums of all samples, but for those that wait: small batches share a matrix product, and are
+    counted without a copy of all class sums.
 
     Attributes:
-        sums: of all samples, the Gram matrix excepted.
+        sums: of all samples; the Gram matrix lacks those that wait, class sums the last of them.
         waiting: (features, labels) of each batch that waits.
         n_waiting: number of samples that wait.
-        rows: classes of the matrices of `by_class`."""
+        unsummed: number of the last batches that class sums lack.
+        rows: classes of the matrices of `by_class`.
+        sum_rows: classes of the class sums."""
 
     sums: Sums
     waiting: tuple[tuple[np.ndarray, np.ndarray], ...]
     n_waiting: int
+    unsummed: int
     rows: np.ndarray
+    sum_rows: np.ndarray
 
 
 class Statistics:
@@ -136,7 +140,8 @@ class Statistics:
     def assign(self, classes, counts, sums, gram) -> 'Statistics':
         """Replace the sums by these (see `Sums`), whose arrays become read-only."""
         # a list of one, shared with copies: readers may put the same sums into another form
-        self._cell = [_Content(Sums(classes, counts, sums, gram).frozen(), (), 0, classes)]
+        content = Sums(classes, counts, sums, gram).frozen()
+        self._cell = [_Content(content, (), 0, 0, classes, classes)]
         return self
 
     @property
@@ -157,7 +162,7 @@ class Statistics:
     @property
     def sums(self) -> np.ndarray:
         """Sum of [h; 1] over each class, int64 (K, D + 1), in units of 2^-18."""
-        return self._cell[0].sums.sums
+        return self._settled(self._summed).sums
 
     @property
     def gram(self) -> np.ndarray:
@@ -179,18 +184,37 @@ class Statistics:
 
     def _complete(self) -> Sums:
         """Return the sums, with the Gram matrix of all samples."""
+        return self._settled(self._folded)
+
+    def _settled(self, form) -> Sums:
+        """Return the sums after `form` has changed the form of the content."""
         cell = self._cell
         if cell[0].waiting:
             with self._lock:  # several readers need not all do it
-                cell[0] = self._folded(cell[0])  # the same sums, whoever comes first
+                cell[0] = form(cell[0])  # the same sums, whoever comes first
         return cell[0].sums
+
+    def _summed(self, content: _Content) -> _Content:
+        """Return the same content, with class sums of all samples."""
+        if not content.unsummed:
+            return content
+        features, labels = _joined(content.waiting[-content.unsummed :])
+        of_all = content.sums
+        classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        sums = _in_rows(of_all.sums, content.sum_rows, of_all.classes)
+        rows = np.searchsorted(of_all.classes, classes)
+        sums[rows, :-1] += class_sums(features, index, len(classes), self.lift)
+        sums[rows, -1] += counts << GRID_BITS
+        return content._replace(
+            sums=of_all._replace(sums=sums).frozen(), unsummed=0, sum_rows=of_all.classes
+        )
 
     def _folded(self, content: _Content) -> _Content:
         """Return the same content, in which no sample waits."""
         if not content.waiting:
             return content
-        sums = content.sums
-        features, labels = (np.concatenate(parts) for parts in zip(*content.waiting))
+        sums = self._summed(content).sums
+        features, labels = _joined(content.waiting)
         if self.by_class:
             gram = _in_rows(sums.gram, content.rows, sums.classes)
             for label, at in by_label(labels):
@@ -199,7 +223,7 @@ class Statistics:
         else:
             gram = sums.gram.copy()
             add_products(gram, features, self.lift)
-        return _Content(sums._replace(gram=gram).frozen(), (), 0, sums.classes)
+        return _Content(sums._replace(gram=gram).frozen(), (), 0, 0, sums.classes, sums.classes)
 
     def add(self, features: np.ndarray, labels) -> 'Statistics':
         """Count samples.
@@ -208,30 +232,49 @@ class Statistics:
         labels: (N,).
         InputError, with nothing changed: another shape or dtype, values off the grid, or more than
         2^27 - 1 samples in all."""
-        # a copy: the caller may write to his own
-        features = on_grid(features, self.dim).astype(np.int32)
+        features = on_grid(features, self.dim)
         labels = check_labels(labels, len(features))
         if not len(labels):
             return self
-        classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        sums = np.zeros((len(classes), self.size + 1), np.int64)
-        sums[:, -1] = counts << GRID_BITS
-        sums[:, :-1] = class_sums(features, index, len(classes), self.lift)
-        part = Sums(classes, counts, sums)
+        limit = min(_BLOCK, _NUMBERS // self.dim)
         with self._lock:
-            old, waiting, n_waiting, rows = self._cell[0]
-            new = _combined(old, part)
-            if self.by_class:
-                check_memory(
-                    f'a Gram matrix for each of {len(new.classes)} classes',
-                    8 * (self.size + 1) ** 2 * len(new.classes),
-                )
-            n_waiting += len(labels)
-            content = _Content(new.frozen(), (*waiting, (features, labels)), n_waiting, rows)
-            if n_waiting >= min(_BLOCK, _NUMBERS // self.dim):
+            content = self._cell[0]
+            few = len(labels) < limit
+            # a copy of what waits: the caller may write to his own
+            features = features.astype(np.int32, copy=few)
+            if not few:
+                content = self._folded(content)  # many are counted where they are
+            classes, counts = np.unique(labels, return_counts=True)
+            all_classes = _all_classes(content.sums.classes, classes)
+            self._check_memory(len(all_classes))
+            sums = content.sums._replace(
+                classes=all_classes,
+                counts=_total(
+                    content.sums.counts, content.sums.classes, counts, classes, all_classes
+                ),
+            )
+            _check_count(sums.counts)
+            content = content._replace(
+                sums=sums.frozen(),
+                waiting=(*content.waiting, (features, labels)),
+                n_waiting=content.n_waiting + len(labels),
+                unsummed=content.unsummed + 1,
+            )
+            if content.n_waiting >= limit:
                 content = self._folded(content)
+            elif self.lift is not None:
+                content = self._summed(content)  # a lift may refuse the features
             self._cell = [content]
         return self
+
+    def _check_memory(self, n_classes: int) -> None:
+        """InputError if memory cannot hold the sums of this number of classes."""
+        check_memory(f'class sums of {n_classes} classes', 8 * (self.size + 1) * n_classes)
+        if self.by_class:
+            check_memory(
+                f'a Gram matrix for each of {n_classes} classes',
+                8 * (self.size + 1) ** 2 * n_classes,
+            )
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
         """Undo `add` for samples that were added before: as if they had never been seen. InputError
@@ -413,38 +456,51 @@ class Statistics:
         return out
 
 
-def _all_classes(one: Sums, two: Sums) -> np.ndarray:
+def _joined(batches) -> tuple[np.ndarray, np.ndarray]:
+    """Return features and labels of batches; of one without a copy."""
+    if len(batches) == 1:
+        return batches[0]
+    features, labels = map(np.concatenate, zip(*batches))
+    return features, labels
+
+
+def _all_classes(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """Return the classes of both, sorted; InputError unless their labels are of one kind."""
-    if not len(one.classes) or not len(two.classes):
-        return one.classes if len(one.classes) else two.classes
-    check_kind(two.classes, one.classes)
-    if np.isin(two.classes, one.classes).all():
-        return one.classes
-    return np.union1d(one.classes, two.classes)
+    if not len(one) or not len(two):
+        return one if len(one) else two
+    check_kind(two, one)
+    places = np.minimum(np.searchsorted(one, two), len(one) - 1)
+    return one if (one[places] == two).all() else np.union1d(one, two)
 
 
 def _combined(one: Sums, two: Sums, sign: int = 1) -> Sums:
-    """Return the sums of both, or, where `sign` is -1, of the first without the second; the Gram
-    matrix of the first where the second has none. InputError: labels of two kinds, or too many
-    samples."""
-    classes = _all_classes(one, two)
-    rows = np.searchsorted(classes, two.classes)
+    """Return the sums of both, or, where `sign` is -1, of the first without the second. InputError:
+    labels of two kinds, or too many samples."""
+    classes = _all_classes(one.classes, two.classes)
 
     def total(array: np.ndarray, more: np.ndarray) -> np.ndarray:
-        out = _in_rows(array, one.classes, classes)
-        out[rows] += sign * more
-        return out
+        return _total(array, one.classes, sign * more, two.classes, classes)
 
     counts = total(one.counts, two.counts)
+    _check_count(counts)
+    by_class = one.gram.ndim == 3
+    gram = total(one.gram, two.gram) if by_class else one.gram + sign * two.gram
+    return Sums(classes, counts, total(one.sums, two.sums), gram)
+
+
+def _check_count(counts: np.ndarray) -> None:
     if counts.sum() > MAX_SAMPLES:
         raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
-    if not two.gram.size:
-        gram = one.gram
-    elif one.gram.ndim == 3:
-        gram = total(one.gram, two.gram)
-    else:
-        gram = one.gram + sign * two.gram
-    return Sums(classes, counts, total(one.sums, two.sums), gram)
+
+
+def _total(
+    array: np.ndarray, classes: np.ndarray, more: np.ndarray, others: np.ndarray, both: np.ndarray
+) -> np.ndarray:
+    """Return the sum of two arrays, a row for each of `classes` and `others`, with rows for
+    `both`."""
+    out = _in_rows(array, classes, both)
+    out[np.searchsorted(both, others)] += more
+    return out
 
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ bad input.
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from scroll import Adaptation, Embedder, Scroll, ScrollClassifier, make_schedule
 from scroll.embedding.images import Augmentation
+from scroll.ground.errors import InputError
 from scroll.ground.grid import quantise, sample_keys
 from scroll.heads.scaling import fit_scale
 from tests.scroll.conftest import (
@@ -223,3 +225,32 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     content = learner.buffer_.content()
     own = fit_scale(learner.predictor().decision_function(content.features), content.labels)
     assert own > 5 * learner.adapt().adapted_.initial_scale
+
+
+def test_an_empty_learner_is_the_identity_of_merge(tmp_path):
+    parts = [
+        Scroll(strategy='hash').partial_fit(X[at], Y[at]) for at in np.array_split(range(len(X)), 3)
+    ]
+    whole = reduce(
+        Scroll.merge, [Scroll(strategy='hash'), *parts, Scroll()], Scroll(strategy='hash')
+    )
+    assert whole.digest() == Scroll().fit(X, Y).digest()
+    assert (
+        whole.buffer_.content().digest()
+        == Scroll(strategy='hash').fit(X, Y).buffer_.content().digest()
+    )
+    with pytest.raises(InputError, match='nothing yet'):
+        Scroll().merge(Scroll()).predictor()
+
+
+def test_a_bad_row_of_a_large_batch_is_named_by_its_number_and_nothing_changes():
+    many = np.ones((70_000, 3), np.float32)
+    many[69_000, 1] = np.nan
+    learner = Scroll(buffer_size=0)
+    with pytest.raises(InputError, match='sample 69000 are not finite'):
+        learner.partial_fit(many, np.zeros(70_000, int))
+    assert not hasattr(learner, 'statistics_')
+    many[69_000, 1] = 0
+    in_pieces = Scroll(buffer_size=0).partial_fit(many[69_000:], np.zeros(1000, int))
+    in_pieces.partial_fit(many[:69_000], np.zeros(69_000, int))
+    assert learner.partial_fit(many, np.zeros(70_000, int)).digest() == in_pieces.digest()
