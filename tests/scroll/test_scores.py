@@ -71,8 +71,12 @@ def test_f_star_is_calibrated_on_classes_that_are_known_without_the_sample(head)
     X, y = photographs(31)
     y[30] = 'ant'
     how = Adaptation(iterations=1, lr=0.0, classifier_lr=0.0, scale_lr=0.0)
-    learner = Scroll(head=head, buffer_size=31, adaptation=how).partial_fit(X, y).adapt()
-    assert learner.adapted_ is None
+    learner = Scroll(head=head, buffer_size=31, adaptation=how).partial_fit(X, y)
+    before = learner.predict(X)
+    scale = learner.adapt().adapted_.scale
+    assert 0 < scale < np.inf
+    assert np.array_equal(learner.predict(X), before)
+    assert np.isfinite(learner.decision_function(X)).all()
     assert np.isfinite([trial.loss for trial in learner.selection_]).all()
 
 
