@@ -227,6 +227,8 @@ class PluginFolder:
         except InputError:
             raise
         except (Exception, SystemExit) as error:  # a file may do anything when it is imported
+            if isinstance(error, ModuleNotFoundError) and first.rank == 1:
+                raise  # ours needs what requirements.txt has
             raise InputError(
                 f'--{self.kind} {name}: {first.file} cannot be imported: '
                 f'{type(error).__name__}: {error}{import_hint(error)}'
