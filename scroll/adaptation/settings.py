@@ -40,7 +40,8 @@ class Adaptation:
         teacher: exemplars that f_T counts for in the targets, which are mixtures of labels and of
             f_T's leave-one-out probabilities: the share of the latter is teacher / (teacher + |M|).
             0, as in the paper: the targets are the labels.
-        averaging: f* has a running mean of the trained parameters, not their last values.
+        averaging: f* lies |M| / (|M| + 100) of the way from f_T to a running mean of the trained
+            parameters; False, as in the paper: it has their last values.
         exact: f* has the same bits on every machine (`exact_torch`).
         precision: of the network's products while it is trained and afterwards, 'float32' or
             'bfloat16' (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto':

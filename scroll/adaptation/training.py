@@ -17,7 +17,9 @@ Beyond the paper: the buffer is a hundredth of the stream, and a network that fi
 forgets what f_T knows of the rest. So a part of each target is what f_T would say of the exemplar,
 had it not learned from it: its leave-one-out probabilities (distillation, Hinton et al. 2015, from
 a teacher that has not seen the sample), the less of it the more exemplars there are. And f* has a
-running mean of the parameters (Polyak, Juditsky 1992).
+running mean of the parameters (Polyak, Juditsky 1992), or rather what lies on the way to it from
+f_T's (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"), the nearer to it the more
+exemplars there are.
 
 The buffer comes in canonical order and the random stream is this stage's own: the same f_T and M_T
 give the same f*.
@@ -54,6 +56,7 @@ from scroll.sums.lift import Lift, cosine_table
 
 _EVERYWHERE = 'every machine'
 _LENGTH = 4.0  # of ridge's weights on unit features
+_NEAR = 100  # exemplars with which f* is half of the way from f_T
 _RECENT = 3  # weight of the last parameters in their mean, times the updates (Shamir, Zhang 2013)
 
 
@@ -157,7 +160,9 @@ def adapt(
         unit = _unit(predictor)
         scale = fit_scale(left_out, columns) / unit
     device = torch.device('cpu') if embedder is None else embedder.device
-    trained = Trainee(embedder, predictor, mode, scale, unit, settings, device, seed)
+    trained = Trainee(
+        embedder, predictor, mode, scale, unit, settings, len(exemplars), device, seed
+    )
     share = settings.teacher / (settings.teacher + len(columns)) if informed else 0.0
     targets = torch.from_numpy(_targets(left_out, columns, share)).to(device, trained.dtype)
     samples = torch.from_numpy(exemplars.samples).to(device)
@@ -236,7 +241,7 @@ def _minibatches(count: int, size: int, random: torch.Generator):
 class Trainee:
     """A copy of the backbone with f_T on top, and the optimiser over the parameters to train."""
 
-    def __init__(self, embedder, predictor, mode, scale, unit, settings, device, seed):
+    def __init__(self, embedder, predictor, mode, scale, unit, settings, buffered, device, seed):
         self.exact = settings.exact
         self.dtype = torch.float64 if self.exact else torch.float32
         self.arithmetic = (
@@ -269,7 +274,9 @@ class Trainee:
         self.averaged = [p for group in groups for p in group['params']]
         self.averaged += [buffer for buffer in statistics if buffer.is_floating_point()]
         self.averaging = settings.averaging
-        self.means = [values.detach().clone() for values in self.averaged]
+        self.starts = [values.detach().clone() for values in self.averaged]
+        self.means = [start.clone() for start in self.starts]
+        self.share = buffered / (buffered + _NEAR) if settings.averaging else 1
         self.updates = 0
 
     def _copy_network(self, embedder: Embedder, mode: str, settings: Adaptation) -> None:
@@ -328,10 +335,10 @@ class Trainee:
             mean.copy_(mean + weight * (values - mean))
 
     def result(self, predictor, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
-        """f* of the averaged parameters, with adapters folded into their layers."""
+        """f*, on the way to the averaged parameters, with adapters folded into their layers."""
         with torch.no_grad():
-            for values, mean in zip(self.averaged, self.means):
-                values.copy_(mean)
+            for values, start, mean in zip(self.averaged, self.starts, self.means):
+                values.copy_(start + self.share * (mean - start))
         weight, bias = (p.detach().cpu().numpy() for p in (self.weight, self.bias))
         adapted = None
         if self.net is not None:

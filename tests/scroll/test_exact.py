@@ -234,17 +234,3 @@ def test_f_star_and_a_transformer_have_one_digest_under_every_way_to_compute():
     )
     assert there.strip() == here
     assert here.count('every machine') == 2
-
-
-@pytest.mark.parametrize('head', ['ridge', 'qda', 'rff'])
-def test_cross_validation_compares_exact_candidates(head):
-    random = np.random.default_rng(1)
-    images = random.integers(0, 256, (60, 16, 16, 3), np.uint8)
-    labels = np.arange(60) % 4
-    how = Adaptation('adapters', iterations=3, minibatch=8, exact=True)
-    torch.manual_seed(0)
-    embedder = Embedder(SmallResidual(), Preprocessing(16))
-    learner = Scroll(embedder, head=head, lift_dim=20, buffer_size=24, adaptation=how)
-    trials = learner.partial_fit(images, labels).adapt().selection_
-    assert len(trials) == 5
-    assert np.isfinite([trial.loss for trial in trials]).all()
