@@ -181,6 +181,6 @@ def test_rows_that_several_methods_keep_wait_for_each_other(tmp_path):
         other.start()
         other.join(0.5)
         assert other.is_alive()
-        keep_rows(path, ['model'], 'der', [{}])
     other.join()
+    keep_rows(path, ['model'], 'der', [{}])
     assert [row['model'] for row in read_rows(path)] == ['der', 'er', 'scroll']
