@@ -332,14 +332,14 @@ def damaged() -> dict:
         ('a negative label', with_one(labels, -1), '0..9'),
         ('labels with fractions', labels + 0.5, 'whole numbers'),
         ('labels as text', labels.astype(str), 'whole numbers'),
-        ('labels as a list', list(labels), 'a list'),
+        ('labels as a list', list(labels), 'arrays of numpy'),
         ('labels in columns', labels[:, None], '(80, 1)'),
         ('fewer labels than images', labels[:-3], '(77,)'),
     ):
         cases[name] = (few._replace(train_labels=wrong), word)
     for name, wrong, word in (
         ('images of real numbers', images / 255, 'float64'),
-        ('images as a list', list(images), 'a list'),
+        ('images as a list', list(images), 'arrays of numpy'),
         ('two channels', images[..., :2], '(80, 8, 8, 2)'),
         ('no pixels', images[:, :0], '(80, 0, 8, 3)'),
         ('vectors', images[:, 0, 0], '(80, 3)'),

@@ -89,7 +89,7 @@ def test_observe_gets_the_extras_it_names_and_no_others(build, kind, expected):
 def test_optimisers(build, flags, kind, expected):
     model = build(flags)
     made = model.get_optimizer()
-    assert type(made) is getattr(torch.optim, kind)
+    assert isinstance(made, getattr(torch.optim, kind))
     assert made.param_groups[0].items() >= ({'lr': 0.5} | expected).items()
     assert sum(p.numel() for p in made.param_groups[0]['params']) == len(model.net.get_params())
 
