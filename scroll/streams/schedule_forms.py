@@ -193,7 +193,8 @@ def from_file(rank, random, path) -> list:
         segments = [np.array(line.split(), np.int64) for line in lines]
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(
-            f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})'
+            f'{" ".join(path.split())} is no list of sample ids, a segment a line '
+            f'({str(error)[:200]})'
         ) from error
     return segments
 
