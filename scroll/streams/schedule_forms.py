@@ -193,7 +193,7 @@ def from_file(rank, random, path) -> list:
         segments = [np.array(line.split(), np.int64) for line in lines]
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(
-            f'{" ".join(path.split())} is no list of sample ids, a segment a line '
+            f'{" ".join(str(path).split())} is no list of sample ids, a segment a line '
             f'({str(error)[:200]})'
         ) from error
     return segments
