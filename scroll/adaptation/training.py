@@ -153,18 +153,20 @@ def adapt(
     columns = np.searchsorted(predictor.classes, exemplars.labels)
     if left_out is None:
         left_out = predictor.decision_function(exemplars.features)
-    informed = better_than_guessing(left_out, columns)
     scale = settings.scale
     unit = 1.0
-    if informed and settings.calibrate:
-        unit = _unit(predictor)
-        scale = fit_scale(left_out, columns) / unit
+    targets = np.eye(len(predictor.classes))[columns]
+    if better_than_guessing(left_out, columns):
+        fitted = fit_scale(left_out, columns)
+        targets = _mixed(targets, left_out, fitted, settings.teacher)
+        if settings.calibrate:
+            unit = _unit(predictor)
+            scale = fitted / unit
     device = torch.device('cpu') if embedder is None else embedder.device
     trained = Trainee(
         embedder, predictor, mode, scale, unit, settings, len(exemplars), device, seed
     )
-    share = settings.teacher / (settings.teacher + len(columns)) if informed else 0.0
-    targets = torch.from_numpy(_targets(left_out, columns, share)).to(device, trained.dtype)
+    targets = torch.from_numpy(targets).to(device, trained.dtype)
     samples = torch.from_numpy(exemplars.samples).to(device)
     random = torch_stream(seed, 'adaptation')
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
@@ -204,16 +206,13 @@ def _unit(predictor) -> float:
     return 2.0 ** round(log2(_LENGTH / length)) if length else 1.0
 
 
-def _targets(left_out: np.ndarray, columns: np.ndarray, share: float) -> np.ndarray:
-    """Probabilities float64 (m, K) to be learned: `share` of f_T's leave-one-out ones, with the
-    scale that suits them best, the rest of the label. All of the label where f_T does not know the
-    class without the sample."""
-    labels = np.eye(left_out.shape[1])[columns]
-    if not share:
-        return labels
-    told = probabilities(left_out, fit_scale(left_out, columns))
-    known = np.isfinite(left_out[np.arange(len(columns)), columns])
-    return np.where(known[:, None], (1 - share) * labels + share * told, labels)
+def _mixed(labels: np.ndarray, left_out: np.ndarray, scale: float, teacher: float) -> np.ndarray:
+    """Targets float64 (m, K): the labels, one-hot, mixed with f_T's leave-one-out probabilities;
+    labels alone where f_T does not know the class without the sample."""
+    share = teacher / (teacher + len(labels))
+    mixed = (1 - share) * labels + share * probabilities(left_out, scale)
+    known = np.isfinite(left_out[labels > 0])
+    return np.where(known[:, None], mixed, labels)
 
 
 @contextlib.contextmanager
