@@ -63,10 +63,10 @@ def read(path) -> dict:
         ):
             raise ValueError('a part of the certificate is missing')
     settings = content['settings']
-    if 'adaptation' in settings and 'adapt_teacher' not in settings:  # of before 0.4
+    if 'adaptation' in settings and 'adapt_prior' not in settings:  # of before 0.4
         for name in ('adapt_select', 'adapt_select_folds', 'adapt_select_held_out'):
             settings.pop(name, None)
-        settings |= {'adapt_teacher': 0, 'adapt_averaging': False}
+        settings |= {'adapt_prior': 0, 'adapt_averaging': False}
     return content
 
 

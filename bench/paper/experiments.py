@@ -47,7 +47,7 @@ METRICS = (
 SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
 # what rows have that were made before 0.4, when cross-validation within the buffer was a choice
-_BEFORE = {'adapt_teacher': 0, 'adapt_averaging': False}
+_BEFORE = {'adapt_prior': 0, 'adapt_averaging': False}
 _GONE = ('adapt_select', 'adapt_select_folds', 'adapt_select_held_out')
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
@@ -247,7 +247,7 @@ def _has_arguments(row: dict, today) -> bool:
     key = read_key(row['run_key'])
     values = key['given'] | key['default']
     asked = identity(today)
-    if 'adapt_teacher' in asked and values.get('adapt_select', 'none') != 'none':
+    if 'adapt_prior' in asked and values.get('adapt_select', 'none') != 'none':
         return False
     absent = today.declared | _BEFORE
     return vars(today).keys() >= key['given'].keys() - set(_GONE) and all(

@@ -40,8 +40,8 @@ _ADAPTATION = {  # flag: attribute of `Adaptation`, which has its default and it
     'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
     'scale': ('scale', 'initial logit scale, where it is not calibrated'),
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first, if f_T beats guessing'),
-    'adapt_teacher': ('teacher', 'exemplars that f_T counts for in the targets; 0: labels alone'),
-    'adapt_averaging': ('averaging', 'f* has a running mean of the parameters'),
+    'adapt_prior': ('prior', 'exemplars that f_T counts for, in targets and f*; 0: none'),
+    'adapt_averaging': ('averaging', 'f* is made of a running mean of the parameters'),
     'exact_adaptation': (
         'exact',
         'f* is the same on every machine, and takes three to five times as long',

@@ -37,11 +37,10 @@ class Adaptation:
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: changes of the images.
         adapter_scale: adapters start as this times the identity.
-        teacher: exemplars that f_T counts for in the targets, which are mixtures of labels and of
-            f_T's leave-one-out probabilities: the share of the latter is teacher / (teacher + |M|).
-            0, as in the paper: the targets are the labels.
-        averaging: f* lies |M| / (|M| + 100) of the way from f_T to a running mean of the trained
-            parameters; False, as in the paper: it has their last values.
+        prior: exemplars that f_T counts for. Targets are labels and f_T's leave-one-out
+            probabilities, |M| parts and `prior` parts, and f* lies |M| / (|M| + prior) of the way
+            from f_T to the trained parameters. 0, as in the paper: the labels, and all of the way.
+        averaging: the trained parameters are a running mean, not, as in the paper, the last ones.
         exact: f* has the same bits on every machine (`exact_torch`).
         precision: of the network's products while it is trained and afterwards, 'float32' or
             'bfloat16' (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto':
@@ -61,7 +60,7 @@ class Adaptation:
     minibatch: int = 50
     augmentation: Augmentation = _AUGMENTATION
     adapter_scale: float = 1e-4
-    teacher: float = 300.0
+    prior: float = 200.0
     averaging: bool = True
     exact: bool = False
     precision: Precision = 'float32'
@@ -77,7 +76,7 @@ class Adaptation:
             whole('adaptation iterations', self.iterations)
         whole('adaptation threshold', self.threshold)
         whole('adaptation minibatch', self.minibatch, 1)
-        for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale', 'teacher'):
+        for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale', 'prior'):
             number(f'adaptation {name}', getattr(self, name))
         number('logit scale', self.scale, positive=True)
         on_off('adaptation calibrate', self.calibrate)
@@ -89,10 +88,10 @@ class Adaptation:
 
     @classmethod
     def of(cls, values: dict) -> 'Adaptation':
-        """Read settings from a file, as of `dataclasses.asdict`. Those of before 0.4 name neither
-        teacher nor averaging, but cross-validation, which is gone."""
+        """Read settings from a file, as of `dataclasses.asdict`. Those of before 0.4 name
+        neither prior nor averaging, but cross-validation, which is gone."""
         kept = {name: values[name] for name in values if name not in _GONE}
-        old = {'teacher': 0.0, 'averaging': False} if len(kept) < len(values) else {}
+        old = {'prior': 0.0, 'averaging': False} if len(kept) < len(values) else {}
         return cls(**old | kept | {'augmentation': Augmentation(**values['augmentation'])})
 
     def updates(self, buffered: int) -> int:

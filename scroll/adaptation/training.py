@@ -14,12 +14,11 @@ least cross-entropy on the buffer, of leave-one-out logits, since f_T has learne
 samples.
 
 Beyond the paper: the buffer is a hundredth of the stream, and a network that fits its labels alone
-forgets what f_T knows of the rest. So a part of each target is what f_T would say of the exemplar,
-had it not learned from it: its leave-one-out probabilities (distillation, Hinton et al. 2015, from
-a teacher that has not seen the sample), the less of it the more exemplars there are. And f* has a
-running mean of the parameters (Polyak, Juditsky 1992), or rather what lies on the way to it from
-f_T's (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"), the nearer to it the more
-exemplars there are.
+forgets what f_T knows of the rest. So f_T counts as much as `prior` exemplars, twice. A part of
+each target is what f_T would say of the exemplar, had it not learned from it: its leave-one-out
+probabilities (distillation, Hinton et al. 2015). And f* lies on the way from f_T's parameters
+(Wortsman et al. 2022, "Robust fine-tuning of zero-shot models") to the running mean of the trained
+ones (Polyak, Juditsky 1992).
 
 The buffer comes in canonical order and the random stream is this stage's own: the same f_T and M_T
 give the same f*.
@@ -56,7 +55,6 @@ from scroll.sums.lift import Lift, cosine_table
 
 _EVERYWHERE = 'every machine'
 _LENGTH = 4.0  # of ridge's weights on unit features
-_NEAR = 100  # exemplars with which f* is half of the way from f_T
 _RECENT = 3  # weight of the last parameters in their mean, times the updates (Shamir, Zhang 2013)
 
 
@@ -155,17 +153,17 @@ def adapt(
         left_out = predictor.decision_function(exemplars.features)
     scale = settings.scale
     unit = 1.0
+    way = 1.0
     targets = np.eye(len(predictor.classes))[columns]
     if better_than_guessing(left_out, columns):
         fitted = fit_scale(left_out, columns)
-        targets = _mixed(targets, left_out, fitted, settings.teacher)
+        way = len(columns) / (len(columns) + settings.prior)
+        targets = _mixed(targets, left_out, fitted, way)
         if settings.calibrate:
             unit = _unit(predictor)
             scale = fitted / unit
     device = torch.device('cpu') if embedder is None else embedder.device
-    trained = Trainee(
-        embedder, predictor, mode, scale, unit, settings, len(exemplars), device, seed
-    )
+    trained = Trainee(embedder, predictor, mode, scale, unit, settings, device, seed)
     targets = torch.from_numpy(targets).to(device, trained.dtype)
     samples = torch.from_numpy(exemplars.samples).to(device)
     random = torch_stream(seed, 'adaptation')
@@ -180,7 +178,7 @@ def adapt(
         if progress:
             progress(losses[-1])
     values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
-    f_star = trained.result(predictor, embedder, scale, values, mode)
+    f_star = trained.result(predictor, embedder, scale, values, mode, way)
     first = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
     if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(first)).all()):
         raise InputError(
@@ -206,11 +204,11 @@ def _unit(predictor) -> float:
     return 2.0 ** round(log2(_LENGTH / length)) if length else 1.0
 
 
-def _mixed(labels: np.ndarray, left_out: np.ndarray, scale: float, teacher: float) -> np.ndarray:
-    """Targets float64 (m, K): the labels, one-hot, mixed with f_T's leave-one-out probabilities;
-    labels alone where f_T does not know the class without the sample."""
-    share = teacher / (teacher + len(labels))
-    mixed = (1 - share) * labels + share * probabilities(left_out, scale)
+def _mixed(labels: np.ndarray, left_out: np.ndarray, scale: float, share: float) -> np.ndarray:
+    """Targets float64 (m, K): this share of the labels, one-hot, and for the rest f_T's
+    leave-one-out probabilities; labels alone where f_T does not know the class without the
+    sample."""
+    mixed = share * labels + (1 - share) * probabilities(left_out, scale)
     known = np.isfinite(left_out[labels > 0])
     return np.where(known[:, None], mixed, labels)
 
@@ -240,7 +238,7 @@ def _minibatches(count: int, size: int, random: torch.Generator):
 class Trainee:
     """A copy of the backbone with f_T on top, and the optimiser over the parameters to train."""
 
-    def __init__(self, embedder, predictor, mode, scale, unit, settings, buffered, device, seed):
+    def __init__(self, embedder, predictor, mode, scale, unit, settings, device, seed):
         self.exact = settings.exact
         self.dtype = torch.float64 if self.exact else torch.float32
         self.arithmetic = (
@@ -275,7 +273,6 @@ class Trainee:
         self.averaging = settings.averaging
         self.starts = [values.detach().clone() for values in self.averaged]
         self.means = [start.clone() for start in self.starts]
-        self.share = buffered / (buffered + _NEAR) if settings.averaging else 1
         self.updates = 0
 
     def _copy_network(self, embedder: Embedder, mode: str, settings: Adaptation) -> None:
@@ -333,11 +330,11 @@ class Trainee:
         for mean, values in zip(self.means, self.averaged):
             mean.copy_(mean + weight * (values - mean))
 
-    def result(self, predictor, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
-        """f*, on the way to the averaged parameters, with adapters folded into their layers."""
+    def result(self, predictor, embedder, initial_scale, losses, mode, way) -> AdaptedPredictor:
+        """f*, this share of the way to the averaged parameters; adapters are folded into layers."""
         with torch.no_grad():
             for values, start, mean in zip(self.averaged, self.starts, self.means):
-                values.copy_(start + self.share * (mean - start))
+                values.copy_(start + way * (mean - start))
         weight, bias = (p.detach().cpu().numpy() for p in (self.weight, self.bias))
         adapted = None
         if self.net is not None:

@@ -36,7 +36,7 @@ CODE = {
     'adaptation_threshold': 500,
     'learn_scale': 'auto',
     'adapt_jitter': 0,
-    'adapt_teacher': 0,
+    'adapt_prior': 0,
     'adapt_averaging': False,
     'ridge_targets': 'pm1',
 }

@@ -139,7 +139,7 @@ def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale,
     f_T, buffer = flat
     rates = {'scale': 2.0, 'classifier_lr': 0.5, 'scale_lr': 3.0, 'learn_scale': learn_scale}
     how = Adaptation(
-        iterations=1, minibatch=minibatch, calibrate=False, teacher=0.0, averaging=False, **rates
+        iterations=1, minibatch=minibatch, calibrate=False, prior=0.0, averaging=False, **rates
     )
     f_star = adapt(None, f_T, buffer, how)
     weight, bias, scale = by_hand(f_T, buffer, 2.0)
@@ -204,28 +204,40 @@ def test_equal_input_gives_equal_bits_and_another_seed_other_ones(run, toy, mode
     np.testing.assert_array_equal(one.decision_function(toy[0]), two.decision_function(toy[0]))
 
 
-def test_f_star_is_on_the_way_to_the_running_mean_of_the_parameters(flat):
-    """Weight 3 / (t + 2) for the t-th: 1, 3/4, 3/5; 12 exemplars go 12 / 112 of the way."""
+def test_f_star_has_the_running_mean_of_the_parameters(flat):
+    """Weight 3 / (t + 2) for the t-th: 1, 3/4, 3/5."""
 
     def weights(**how):
-        settings = Adaptation(minibatch=12, classifier_lr=5.0, teacher=0.0, **how)
+        settings = Adaptation(minibatch=12, classifier_lr=5.0, prior=0.0, **how)
         return adapt(None, *flat, settings).weight
 
     one, two, three = (weights(iterations=n, averaging=False) for n in (1, 2, 3))
     mean = (3 * three + 2 * (3 * two + one) / 4) / 5
-    start = weights(iterations=0)
-    np.testing.assert_allclose(weights(iterations=3), start + 12 / 112 * (mean - start), rtol=1e-5)
+    np.testing.assert_allclose(weights(iterations=3), mean, rtol=1e-5)
     assert np.abs(mean - three).max() > 1e-3
 
 
-@pytest.mark.parametrize('teacher', [0.0, 12.0, 1e9])
-def test_targets_are_labels_and_leave_one_out_probabilities(flat, teacher):
+def test_f_star_goes_the_further_from_f_T_the_more_exemplars_there_are(flat):
+    """12 beside a prior of 36: a quarter of the way. f_T is sure here, so targets are labels."""
+    sure = 100.0 * np.eye(3)[flat[1].labels]
+
+    def weights(prior, iterations):
+        how = Adaptation(iterations=iterations, minibatch=12, classifier_lr=5.0, prior=prior)
+        return adapt(None, *flat, how, left_out=sure).weight
+
+    start, far, near = (weights(*how) for how in ((0.0, 0), (0.0, 2), (36.0, 2)))
+    np.testing.assert_allclose(near - start, (far - start) / 4, atol=1e-6)
+    assert np.abs(far - start).max() > 1e-3
+
+
+@pytest.mark.parametrize('prior', [0.0, 12.0, 1e9])
+def test_targets_are_labels_and_leave_one_out_probabilities(flat, prior):
     """The loss before the first step; the only sample of a class has its label alone."""
     f_T, buffer = flat
     left_out = np.random.default_rng(0).normal(size=(12, 3)) + 2 * np.eye(3)[buffer.labels]
     left_out[0, buffer.labels[0]] = -np.inf
-    how = Adaptation(iterations=1, minibatch=12, teacher=teacher)
-    share = teacher / (teacher + 12)
+    how = Adaptation(iterations=1, minibatch=12, prior=prior)
+    share = prior / (prior + 12)
     f_star = adapt(None, f_T, buffer, how, left_out=left_out)
     scale = fit_scale(left_out, buffer.labels)
     targets = np.eye(3)[buffer.labels]
