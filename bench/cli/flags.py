@@ -415,9 +415,9 @@ def add_management_args(parser) -> None:
         '--precision',
         choices=('float32', 'bfloat16', 'auto'),
         default='float32',
-        help='of products in networks that are trained: the methods, and f* of scroll; '
-        'batch norms, losses '
-        'and optimisers stay in float32; auto: bfloat16 where the machine has matrix units for it',
+        help='of products in networks that are trained: the methods, and f* of scroll (default: '
+        'auto); batch norms, losses and optimisers stay in float32; auto: bfloat16 where the '
+        'machine has matrix units for it',
     )
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')
     flag('--nowand', affects='display', help='no effect: there is no tracker', **BARE)

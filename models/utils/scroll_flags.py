@@ -55,6 +55,7 @@ _OF_F_STAR = (
     'adapt_padding',
     'adapt_flip',
     'adapt_jitter',
+    'precision',
 )
 _LEARN = {'auto': None, '0': False, '1': True}  # --learn_scale -> learn_scale
 
@@ -112,7 +113,11 @@ def add_flags(parser) -> None:
     flag('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
     _add_file_flags(parser.add_argument_group('SCROLL, files').add_argument)
     parser.set_defaults(
-        lr=0.0, n_epochs=1, buffer_size=DEFAULTS['buffer_size'], minibatch_size=Adaptation.minibatch
+        lr=0.0,
+        n_epochs=1,
+        buffer_size=DEFAULTS['buffer_size'],
+        minibatch_size=Adaptation.minibatch,
+        precision='auto',
     )
 
 

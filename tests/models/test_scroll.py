@@ -133,8 +133,8 @@ def test_columns_of_the_adapted_predictor(row):
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(
     row,
 ):
-    second = row('--adapt_every_task 2 --classifier_lr 1')
-    once = row('--classifier_lr 1')
+    second = row('--adapt_every_task 2 --classifier_lr 1 --precision float32')
+    once = row('--classifier_lr 1 --precision float32')
     assert second['adapted_digest'] == once['adapted_digest']
     same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
     assert same[::2] == [True] * 3
