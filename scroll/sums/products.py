@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array
 
 from scroll.ground.grid import GRID, GRID_BITS
 from scroll.sums.lift import Lift
@@ -93,7 +93,7 @@ def class_sums(
             part = h[start : start + _ROWS]
             seen, places = np.unique(of_rows[start : start + _ROWS], return_inverse=True)
             ones = np.ones(len(part), np.int32)
-            each = csr_array((ones, (places, np.arange(len(part)))), (len(seen), len(part)))
+            each = csc_array((ones, places, np.arange(len(part) + 1)), (len(seen), len(part)))
             sums[seen] += each @ part.astype(np.int32, copy=False)
     return sums
 
