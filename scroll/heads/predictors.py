@@ -88,26 +88,27 @@ class LinearPredictor:
         quantised where another logit is closer to the largest than twice that."""
         if self.lift is not None or X.dtype.kind not in 'fiu':
             return self.predict(quantise(X, True))
-        with np.errstate(over='ignore', invalid='ignore'):
+        with np.errstate(all='ignore'):
             x = X.astype(np.float32, copy=False)
             lengths = np.sqrt(np.einsum('nd,nd->n', x, x))
-        if not ((lengths > 2.0**-30) & (lengths < 2.0**30)).all():
+            usual = (np.abs(np.log2(lengths)) < 30).all()
+        if not usual:
             return self.predict(quantise(X, True))
         weights, longest = self._in_float64
         weights = weights.astype(np.float32)
         dim = x.shape[1]
         limit = (dim**0.5 / GRID + 4 * (dim + 8) * 2.0**-24) * longest * lengths
         rows = max(_LOGITS // max(weights.shape), _ROWS)
-        best = np.zeros(len(x), np.int64)
-        near = np.zeros(len(x), np.int64)
-        for start in range(0, len(x), rows):
+        parts = []
+        for start in range(0, max(len(x), 1), rows):
             at = slice(start, start + rows)
             logits = x[at] @ weights[:, :-1].T + lengths[at, None] * weights[:, -1]
             least = logits.max(axis=1) - limit[at]
-            best[at] = logits.argmax(axis=1)
-            near[at] = np.count_nonzero(logits >= least[:, None], axis=1)
+            near = np.count_nonzero(logits >= least[:, None], axis=1)
+            parts.append((logits.argmax(axis=1), near > 1))
+        best, unsure = map(np.concatenate, zip(*parts))
         labels = self.classes[best]
-        labels[near > 1] = self.predict(quantise(X[near > 1], True))
+        labels[unsure] = self.predict(quantise(X[unsure], True))
         return labels
 
     def _blocks(self, features: np.ndarray):

@@ -502,14 +502,14 @@ class Scroll:
     def predict(self, X) -> np.ndarray:
         """Return labels (N,). f_T uses exact logits, so ties in float64 are resolved."""
         state = self._require_state()
-        if state.adapted is not None:
-            labels = state.classes[self._logits(X, state).argmax(axis=1)]
-        else:
+        if state.adapted is None:
             online = self._fitted(state).online
             if self.psi() or online.quadratic is not None:
                 labels = online.predict(self._on_grid(X))
             else:
                 labels = online.predict_vectors(self._numbers(X))
+        else:
+            labels = state.classes[self._logits(X, state).argmax(axis=1)]
         return labels.astype(state.classes.dtype)
 
     def predict_proba(self, X) -> np.ndarray:
