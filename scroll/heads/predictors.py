@@ -254,7 +254,7 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
         Fraction(len(gram) * top**2 << 2 * GRID_BITS, shift**2),
     )
     exponent = grid_for(bound, WEIGHT_BITS)
-    weights = solve(gram, shift, right, exponent - GRID_BITS).T.copy()  # (K, d + 1)
+    weights = solve(gram, shift, right, exponent - GRID_BITS).T  # (K, d + 1)
     return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
 
 
