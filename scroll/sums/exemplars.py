@@ -352,18 +352,21 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     chosen = np.zeros(k, np.int64)
     for size in range(1, k + 1):
         best = distances.argmin()
+        least = distances[best]
+        distances[best] = np.inf  # not again
         # each distance is off by less than half of that: 4 roundings of a change, and one of each
         # sum, which grows with size
-        limit = distances[best] + size * (size + 8) * off
-        if np.count_nonzero(distances <= limit) > 1:
+        limit = least + size * (size + 8) * off
+        if distances[distances.argmin()] <= limit:
+            distances[best] = least
             near = np.flatnonzero(distances <= limit)
             exact = squares[near] + 2 * f[near] @ f[chosen[: size - 1]].sum(axis=0)
             high, low = _distances(exact, high_dot[near], low_dot[near], size, count)
             nearest = np.flatnonzero(high == high.min())
             best = near[nearest[low[nearest].argmin()]]
+            distances[best] = np.inf
         chosen[size - 1] = best
         distances += 2 * count * (f @ f[best]) - rounded if changes is None else changes[best]
-        distances[best] = np.inf  # not again
     return chosen
 
 
