@@ -41,6 +41,26 @@ from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
 from utils.evaluate import serve
 
+GROWTH = """
+from pathlib import Path
+from sys import argv
+
+import numpy as np
+
+from scroll import Scroll
+
+
+def peak():
+    return int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])
+
+
+X = np.random.default_rng(0).standard_normal((1_000_000, 64), np.float32)
+labels = np.arange(len(X)) % 100
+Scroll().partial_fit(X[:1000], labels[:1000])
+before = peak()
+Scroll(buffer_size=int(argv[1])).partial_fit(X, labels)
+print(peak() - before)
+"""  # KiB
 BATCH = 32
 CLASSES = 100
 SAMPLES = 20_000
@@ -48,13 +68,14 @@ SAMPLES = 20_000
 
 class Row(NamedTuple):
     """A row of the table. ours, other: seconds; None where it does not apply, and `against` says
-    why. target: the largest wanted ratio."""
+    why. target: the largest wanted ratio. unit: of a thousandth."""
 
     stage: str
     ours: float | None
     other: float | None
     against: str
     target: float | None = None
+    unit: str = 'ms'
 
     def markdown(self) -> str:
         """The row in Markdown."""
@@ -65,8 +86,8 @@ class Row(NamedTuple):
         if self.target:
             wanted = f'{self.target:.2f} | {"yes" if ratio <= self.target else "no"}'
         return (
-            f'| {self.stage} | {1e3 * self.ours:,.1f} ms | {self.against} '
-            f'| {1e3 * self.other:,.1f} ms | {ratio:.2f} | {wanted} |'
+            f'| {self.stage} | {1e3 * self.ours:,.1f} {self.unit} | {self.against} '
+            f'| {1e3 * self.other:,.1f} {self.unit} | {ratio:.2f} | {wanted} |'
         )
 
 
@@ -93,13 +114,15 @@ def with_matrix_units(stage: str, against: str, target: float, times) -> Row:
     return Row(stage, None, None, 'no matrix units for bfloat16 here')
 
 
+def command(*words: str) -> partial:
+    """A function that runs Python with these words, in a process of its own."""
+    return partial(subprocess.run, [sys.executable, *words], cwd=ROOT, capture_output=True)
+
+
 def start(rounds: int, name: str):
     """Commands in processes of their own, compared with an import of torch."""
     run = f'main.py --model er --dataset seq-digits --weights {name} --lr 0.1 --buffer_size 9'
     words = [*run.split(), '--device', 'cpu', '--disable_log', '1', '--non_verbose']
-
-    def command(*words):
-        return partial(subprocess.run, [sys.executable, *words], cwd=ROOT, capture_output=True)
 
     def processor_time():
         return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
@@ -117,9 +140,8 @@ def start(rounds: int, name: str):
 
 def loading(measure, dim=2048):
     """A saved learner, compared with its largest array."""
-    features = quantise(np.random.default_rng(0).normal(size=(2000, dim)))
-    learner = Scroll(buffer_size=0)
-    learner.learn(features, features, np.arange(2000, dtype=np.uint64), np.arange(2000) % CLASSES)
+    X = np.random.default_rng(0).normal(size=(2000, dim))
+    learner = Scroll(buffer_size=0).partial_fit(X, np.arange(2000) % CLASSES)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ('state.npz', 'gram.npy')]
         learner.save(paths[0])
@@ -224,10 +246,10 @@ def sums(measure, dim):
 def vectors(measure, dim=256):
     """Feature vectors: learned and predicted, with few classes and with many."""
     X = np.random.default_rng(0).normal(size=(SAMPLES, dim)).astype(np.float32)
-    labels = np.arange(SAMPLES) % CLASSES
+    labels = np.arange(SAMPLES)
 
-    def learn():
-        learner = Scroll(buffer_size=0).partial_fit(X, labels)
+    def learn(classes=CLASSES):
+        learner = Scroll(buffer_size=0).partial_fit(X, labels % classes)
         learner.predictor()
         return learner
 
@@ -238,10 +260,12 @@ def vectors(measure, dim=256):
     times = measure(learn, normalised)
     yield Row(f'learning {SAMPLES:,} feature vectors', *times, "float32 normalising, X'X", 3.4)
     theirs = RidgeClassifier()
-    times = measure(learn, lambda: theirs.fit(X.astype(float), labels))
-    yield Row('the same', *times, 'RidgeClassifier', 0.6)
-    times = measure(partial(learn().predict, X), partial(theirs.predict, X.astype(float)))
-    yield Row('predicting them', *times, 'RidgeClassifier', 1.5)
+    wide = X.astype(float)
+    for classes in (10, 100, 1000):
+        times = measure(partial(learn, classes), partial(theirs.fit, wide, labels % classes))
+        yield Row(f'the same, {classes:,} classes', *times, 'RidgeClassifier', 0.6)
+        times = measure(partial(learn(classes).predict, X), partial(theirs.predict, wide))
+        yield Row('predicting them', *times, 'RidgeClassifier', 1.5)
     many = Statistics(dim).add(quantise(X), np.arange(SAMPLES))
     gram = many.gram / 2.0 ** (2 * GRID_BITS) + np.eye(dim + 1)
     times = measure(partial(many.add, quantise(X[:1]), [0]), many.sums.copy)
@@ -254,6 +278,13 @@ def vectors(measure, dim=256):
         lambda: Statistics(1 << 10).add(wide, np.arange(1 << 13) % CLASSES).gram, lambda: x.T @ x
     )
     yield Row('exact statistics of 1,024 numbers', *times, "float64 X'X", 1.2)
+
+
+def memory():
+    """Memory of one call that learns 1,000,000 vectors of 64 numbers, the vectors included."""
+    for size in ('0', '500'):
+        used = 0.256 + int(command('-c', GROWTH, size)().stdout) * 1024e-9
+        yield Row(f'learning 1,000,000 x 64, buffer of {size}', used, 0.256, 'X', 1.5, 'MB')
 
 
 def prediction(measure, dim, classes=1000):
@@ -364,6 +395,7 @@ def main():
         'exact',
         'sums',
         'vectors',
+        'memory',
         'prediction',
         'adaptation',
         'er',
@@ -395,6 +427,7 @@ def main():
         exact_embedding(measure, backbone, images[:16]),
         sums(measure, dim),
         vectors(measure),
+        memory(),
         prediction(measure, dim),
         adaptation(backbone, images, 5 * options.rounds),
         steps(measure, options.weights, backbone[1].input_size),

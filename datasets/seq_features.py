@@ -18,7 +18,7 @@ from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.files.arrays import columns_of
 from scroll.files.features import open_files, read_blocks
 from scroll.ground.errors import InputError
-from scroll.ground.grid import GRID, intake, quantise, sample_keys
+from scroll.ground.grid import GRID, quantise, sample_keys
 
 _TEST_SHARE = 0.2
 
@@ -164,7 +164,7 @@ def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
                 'leave it out'
             )
         for file, block in read_blocks(files, 'all'):
-            units = quantise(intake(block.X))
+            units = quantise(block.X, as_float32=True)
             if flag == 'test_features':
                 test = np.ones(len(block.X), bool)
             elif block.split is not None:

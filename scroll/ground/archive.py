@@ -300,5 +300,5 @@ def _digest(kind: str, facts: str, arrays: dict) -> str:
     for name in sorted(arrays):
         array = np.atleast_1d(little_endian(arrays[name]))
         sha.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
-        sha.update(array.tobytes())
+        sha.update(array.reshape(-1).view(np.uint8))
     return sha.hexdigest()

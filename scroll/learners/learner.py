@@ -28,7 +28,7 @@ from scroll.ground.tables import names_of, numbers_of, warn_of_half
 from scroll.heads.registry import empty_statistics
 from scroll.heads.scaling import fit_scale
 from scroll.learners.fitted_head import FittedHead, Predictor, adapt_head, fit_head
-from scroll.learners.state import State, check_samples
+from scroll.learners.state import AT_ONCE, State, check_samples
 from scroll.sums.exemplars import ExemplarBuffer
 from scroll.sums.learned_keys import LearnedKeys
 from scroll.sums.statistics import Statistics
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
 _BLOCK = 1 << 13  # samples of `out_of_sample` at once
-_COUNTED = 1 << 16  # samples counted at once where none is kept
 
 
 class NotLearned(InputError, AttributeError):
@@ -57,6 +56,23 @@ class Embedded(NamedTuple):
     samples: np.ndarray
     features: np.ndarray
     keys: np.ndarray | None
+
+
+class _Quantised:
+    """Rows of X (N, d) on the grid, quantised whenever they are taken."""
+
+    dtype = np.dtype(np.int32)
+
+    def __init__(self, X: np.ndarray, quantised):
+        self._rows = X
+        self._quantised = quantised
+        self.shape = X.shape
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at) -> np.ndarray:
+        return self._quantised(self._rows[at], at.start or 0 if isinstance(at, slice) else 0)
 
 
 class Scroll:
@@ -276,17 +292,19 @@ class Scroll:
             names = names_of(X)
             X = self._numbers(X)
             labels = _some_labels(y, len(X))
-            # a buffer chooses among all
-            size = len(X) if self._needs_keys() else _COUNTED
+            rows = _Quantised(X, self._quantised)
+            if self._needs_keys() and len(X) <= AT_ONCE:
+                rows = rows[:]
 
-            def with_blocks(state: State | None) -> State:
-                for start in range(0, len(X), size):
-                    block = self._embed_numbers(X[start : start + size], start)
-                    state = state or self.empty_state(X.shape[1], names)
-                    state = state.with_samples(*block, labels[start : start + size])
-                return state
+            def with_rows(state: State | None) -> State:
+                keys = None
+                if self._needs_keys():
+                    starts = range(0, len(X), AT_ONCE)
+                    keys = np.concatenate([sample_keys(rows[i : i + AT_ONCE]) for i in starts])
+                state = state or self.empty_state(X.shape[1], names)
+                return state.with_samples(rows, rows, keys, labels)
 
-            return self._update(with_blocks)
+            return self._update(with_rows)
 
     def learn(self, samples, features, keys, y, names: tuple | None = None) -> 'Scroll':
         """Learn samples that the caller has embedded, for example many small segments at once.
@@ -347,11 +365,7 @@ class Scroll:
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return Embedded(np.asarray(X), features, keys)
-        return self._embed_numbers(self._numbers(X))
-
-    def _embed_numbers(self, X: np.ndarray, first: int = 0) -> Embedded:
-        """Embed features (N, d); `first`: number of the first sample, for errors."""
-        features = self._quantised(X, first)
+        features = self._quantised(self._numbers(X))
         return Embedded(features, features, sample_keys(features) if self._needs_keys() else None)
 
     def _needs_keys(self) -> bool:
@@ -503,7 +517,11 @@ class Scroll:
         """Return labels (N,). f_T uses exact logits, so ties in float64 are resolved."""
         state = self._require_state()
         if state.adapted is None:
-            labels = self._fitted(state).online.predict(self._on_grid(X))
+            online = self._fitted(state).online
+            if self.psi() or online.quadratic is not None:
+                labels = online.predict(self._on_grid(X))
+            else:
+                labels = online.predict_vectors(self._numbers(X))
         else:
             labels = state.classes[self._logits(X, state).argmax(axis=1)]
         return labels.astype(state.classes.dtype)

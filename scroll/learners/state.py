@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scroll.adaptation.training import AdaptedPredictor
 
 KIND = 'scroll-state-1'
+AT_ONCE = 1 << 16  # samples counted at once
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class State:
 
         Args:
             samples: (N, ...), for the buffer to store.
-            features: int32 (N, d), on the grid.
+            features: int32 (N, d), on the grid; whatever gives those of the rows asked for.
             keys: uint64 (N,).
             labels: (N,), as `typed_labels` gives them.
         """
@@ -92,7 +93,9 @@ class State:
             raise InputError(f'there are {len(samples)} samples and {len(features)} features')
         if out.buffer is not None:
             out.buffer.check(samples)
-        out.statistics.add(features, labels)
+        for start in range(0, len(labels), AT_ONCE):
+            block = slice(start, start + AT_ONCE)
+            out.statistics.add(features[block], labels[block])
         if out.buffer is not None:
             out.buffer.update(keys, features, samples, labels, out.statistics)
         if out.keys is not None:

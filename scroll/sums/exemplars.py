@@ -152,12 +152,14 @@ class ExemplarBuffer:
         samples: (N, ...), as they are to be stored.
         labels: (N,)."""
         labels = check_labels(labels, len(keys))
-        keys, features, samples = map(native, (keys, features, samples))
         random = copy.deepcopy(self._random)
-        offered = {}
-        for label, at in by_label(labels):
-            offered[label] = _Ranked(keys[at], features[at], samples[at], random.random(len(at)))
-        self._kept = self._chosen(self._kept, offered, statistics)
+
+        def candidates(at: np.ndarray) -> _Ranked:
+            own = native(features[at])
+            stored = own if samples is features else native(samples[at])
+            return _Ranked(native(keys[at]), own, stored, random.random(len(at)))
+
+        self._kept = self._chosen(self._kept, dict(by_label(labels)), statistics, candidates)
         self._random = random
 
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
@@ -212,9 +214,12 @@ class ExemplarBuffer:
         self._kept = self._chosen(renamed, {}, statistics)
         self._check_complete(statistics)
 
-    def _chosen(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
+    def _chosen(
+        self, kept: dict, offered: dict, statistics: Statistics, candidates=lambda ranked: ranked
+    ) -> dict:
         """Return the content when classes that have new candidates are ranked, and each is cut to
-        its quota.
+        its quota. candidates: what is offered of a class -> `_Ranked`; called for one class after
+        the other, so that not all are in memory at once.
         """
         quota_of = self._quota_of(statistics)
         classes = statistics.classes
@@ -225,7 +230,7 @@ class ExemplarBuffer:
             quota = quota_of[label]
             if label in offered:
                 row = np.searchsorted(classes, label_array([label]))[0]
-                ranked = _joined(kept.get(label), offered[label])
+                ranked = _joined(kept.get(label), candidates(offered[label]))
                 target = sums[row, : statistics.dim]
                 ranked = ranked.at(self._best(ranked, target, int(counts[row]), quota))
             else:
@@ -352,18 +357,21 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     chosen = np.zeros(k, np.int64)
     for size in range(1, k + 1):
         best = distances.argmin()
+        least = distances[best]
+        distances[best] = np.inf  # not again
         # each distance is off by less than half of that: 4 roundings of a change, and one of each
         # sum, which grows with size
-        limit = distances[best] + size * (size + 8) * off
-        if np.count_nonzero(distances <= limit) > 1:
+        limit = least + size * (size + 8) * off
+        if distances[distances.argmin()] <= limit:
+            distances[best] = least
             near = np.flatnonzero(distances <= limit)
             exact = squares[near] + 2 * f[near] @ f[chosen[: size - 1]].sum(axis=0)
             high, low = _distances(exact, high_dot[near], low_dot[near], size, count)
             nearest = np.flatnonzero(high == high.min())
             best = near[nearest[low[nearest].argmin()]]
+            distances[best] = np.inf
         chosen[size - 1] = best
         distances += 2 * count * (f @ f[best]) - rounded if changes is None else changes[best]
-        distances[best] = np.inf  # not again
     return chosen
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array
 
 from scroll.ground.grid import GRID, GRID_BITS
 from scroll.sums.lift import Lift
@@ -21,6 +21,7 @@ _ROWS = 1 << 12  # of a block
 # columns, and numbers of all rows, of a product in float64
 _PANEL = (1 << 11) + 1
 _NUMBERS = 1 << 19
+_STRIP = 1 << 7  # columns that are added to a Gram matrix at once
 # columns of a product of 7 bits, and numbers at a time
 _FEW = 1 << 9
 _SHORT_NUMBERS = 1 << 28
@@ -64,8 +65,12 @@ def _add_in_float64(gram: np.ndarray, h: np.ndarray) -> None:
             square = dsyrk(1.0, x[:, i:j].T, 1.0, square, overwrite_c=True, lower=True)
             if len(rest):
                 rest += x[:, j:].T @ x[:, i:j]
-        upper = square.T.astype(np.int64)
-        _add_panel(gram, i, np.vstack([upper + np.triu(upper, 1).T, rest.astype(np.int64)]))
+        for start in range(0, j - i, _STRIP):
+            columns = slice(start, start + _STRIP)
+            products = np.vstack([square[start:, columns], rest[:, columns]]).astype(np.int64)
+            few = products[: products.shape[1]]  # zeros above its diagonal
+            few += np.tril(few, -1).T
+            _add_panel(gram, i + start, products)
 
 
 def class_sums(
@@ -93,7 +98,7 @@ def class_sums(
             part = h[start : start + _ROWS]
             seen, places = np.unique(of_rows[start : start + _ROWS], return_inverse=True)
             ones = np.ones(len(part), np.int32)
-            each = csr_array((ones, (places, np.arange(len(part)))), (len(seen), len(part)))
+            each = csc_array((ones, places, np.arange(len(part) + 1)), (len(seen), len(part)))
             sums[seen] += each @ part.astype(np.int32, copy=False)
     return sums
 

@@ -27,6 +27,8 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dpotrf
 
 from scroll.ground import archive
 from scroll.ground.arguments import check_memory, instance, on_off, whole
@@ -548,10 +550,11 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
     scale = 1 / np.sqrt(np.maximum(diagonal, 1))
     between = sums / np.sqrt(some) * scale
     rounding = 2 * len(gram) * (len(gram) + len(counts) + 20) * np.finfo(float).eps
-    scatter = gram * scale * scale[:, None] - between.T @ between
-    try:
-        np.linalg.cholesky(scatter + rounding * np.eye(len(gram)))
-    except np.linalg.LinAlgError:
+    scatter = gram * scale
+    scatter *= scale[:, None]
+    scatter = dsyrk(-1.0, between.T, 1.0, scatter.T, overwrite_c=True)
+    np.einsum('ii->i', scatter)[:] += rounding
+    if dpotrf(scatter, overwrite_a=True, clean=False)[1] > 0:
         return 'a Gram matrix too small for the sums'
     return ''
 

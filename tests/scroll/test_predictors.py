@@ -84,6 +84,21 @@ def test_labels_are_those_of_exact_logits_also_where_classes_are_nearly_tied(
     assert found.tolist() == [row.index(max(row)) for row in exact.tolist()]
 
 
+@quick
+@given(st.integers(1, 9), st.sampled_from([0, 2.0**-27, 2.0**-17, 1e-4, 1]), st.integers(0, 999))
+def test_vectors_are_predicted_as_those_that_are_quantised(classes, apart, seed):
+    """Rows of any length, nearly or quite tied; labels that are not 0, 1, 2, ..."""
+    r = np.random.default_rng(seed)
+    units = np.rint(2.0**30 * (r.normal(size=6) + apart * r.normal(size=(classes, 6))))
+    head = LinearPredictor(np.arange(classes) * 3, units.astype(np.int64), -30)
+    X = r.normal(size=(300, 5)) * 2.0 ** r.integers(-20, 20, (300, 1))
+    for rows in (X, X.astype(np.float32), np.rint(X).astype(int), X[:0], np.r_[X, 0 * X[:1]]):
+        expected = head.predict(quantise(rows, True))
+        np.testing.assert_array_equal(head.predict_vectors(rows), expected)
+    with refused('features of sample 7 are not finite'):
+        head.predict_vectors(np.r_[X[:7], [[1, np.nan, 1, 1, 1]], X])
+
+
 def test_predicting_many_samples_of_many_classes_needs_no_memory_for_all_logits():
     predictor = LinearPredictor(np.arange(1000), np.outer(np.arange(1000), [0, 0, 0, 0, 1]), 0)
     features = np.zeros((8000, 4), np.int32)

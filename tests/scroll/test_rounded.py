@@ -41,7 +41,8 @@ def test_every_entry_is_rounded_right(size, count, power, grid, seed):
     r = np.random.default_rng(seed)
     rows = r.integers(-(2**18), 2**18, (count, size))[r.integers(0, count, count)]
     gram = gram_of(rows)
-    right = rows.T @ r.integers(-1, 2, (count, 3))
+    # many are solved by the inverse
+    right = rows.T @ r.integers(-1, 2, (count, r.choice([3, 4 * size + 1])))
     shift = max(int(2.0**power), least_shift(gram))
     assert solve(gram, shift, right, grid).tolist() == rounded(gram, shift, right, grid)
 
@@ -55,6 +56,7 @@ def test_ill_conditioned_systems_are_solved_to_the_last_bit(rank, scale, shift):
     rows = r.integers(-scale, scale, (12, rank)) @ r.integers(-1, 2, (rank, 12))
     gram = gram_of(rows)
     right = rows.T @ r.integers(-1, 2, (12, 2))
+    right = np.hstack([right] * rank * 3)  # of 12 unknowns, 6 or 72
     shift = max(shift, least_shift(gram))
     assert solve(gram, shift, right, -40).tolist() == rounded(gram, shift, right, -40)
 
