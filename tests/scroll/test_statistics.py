@@ -76,13 +76,16 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
     stream = make_stream([0, 1, 1])
     nudged = stream.features.copy()
     nudged[1, 2] += 1
+    same = stream._replace(labels=[0, 0, 0])
     others = (
         Statistics(5),
         Statistics(4),
         of(stream._replace(features=nudged)),
         of(stream._replace(labels=[0, 1, 2])),
+        of(same),
+        Statistics(5, by_class=True).add(*same[:2]),
     )
-    assert len({part.digest() for part in (of(stream), *others)}) == 5
+    assert len({part.digest() for part in (of(stream), *others)}) == 7
     assert of(stream) != 'text'
 
 
@@ -111,9 +114,12 @@ def test_relabelled_there_and_back(stream, names, by_class):
     assert named.relabel({name: c for c, name in there.items()}).digest() == numbered.digest()
 
 
+@pytest.mark.parametrize('by_class', [False, True])
 @pytest.mark.parametrize('labels', [[], ['bee', 'ant', 'bee'], [-5, 2**40, 7]], ids=str)
-def test_saved_is_loaded(labels, tmp_path):
-    s = of(make_stream(labels)) if labels else Statistics(5)
+def test_saved_is_loaded(labels, by_class, tmp_path):
+    s = Statistics(5, by_class=by_class)
+    if labels:
+        s.add(*make_stream(labels)[:2])
     s.save(tmp_path / 's.npz')
     loaded = Statistics.load(tmp_path / 's.npz')
     assert loaded == pickle.loads(pickle.dumps(s)) == s
@@ -220,21 +226,21 @@ def test_the_gram_matrix_at_the_bound_is_exact():
 
 
 @pytest.mark.parametrize(
-    'gone, labels',
+    'gone, labels, said',
     [
-        ([[9, 9]], [0]),
-        ([[9, 0], [1, 0]], [0, 0]),
-        ([[4, 0], [6, 0]], [0, 0]),
-        ([[4, 0], [6, 0], [0, 0]], [0, 0, 0]),
-        ([[3, 0], [7, 0]], [0, 1]),
-        ([[3, 0], [3, 0]], [0, 0]),
+        ([[9, 9]], [0], 'contain'),
+        ([[9, 0], [1, 0]], [0, 0], 'contain'),
+        ([[4, 0], [6, 0]], [0, 0], 'contain'),
+        ([[4, 0], [6, 0], [0, 0]], [0, 0, 0], 'class 0 has 1 samples fewer'),
+        ([[3, 0], [7, 0]], [0, 1], 'class 1 has 1 samples fewer'),
+        ([[3, 0], [3, 0]], [0, 0], 'contain'),
     ],
     ids=['never added', 'larger', 'equal sum', 'equal sum, more', 'other class', 'twice'],
 )
-def test_what_was_never_added_is_not_removed(gone, labels):
+def test_what_was_never_added_is_not_removed(gone, labels, said):
     s = Statistics(2).add(np.array([[3, 0], [7, 0]]), [0, 0])
     before = s.digest()
-    with refused():
+    with refused(said):
         s.remove(np.array(gone), labels)
     assert s.digest() == before
     assert s.remove(np.array([[3, 0]]), [0]).remove(np.array([[7, 0]]), [0]) == Statistics(2)
@@ -330,7 +336,14 @@ def test_arrays_that_cannot_be_are_refused(change, word, by_class):
         Statistics.from_arrays(arrays | change)
 
 
-@pytest.mark.parametrize('places, word', [([(0, 1)], 'go with'), ([(0, 1), (1, 0)], 'too small')])
+@pytest.mark.parametrize(
+    'places, word',
+    [
+        ([(0, 1)], 'go with'),
+        ([(0, 1), (1, 0)], 'too small'),
+        ([(0, 2), (2, 0)], 'go with'),
+    ],
+)
 def test_a_column_of_zeros_has_no_products(places, word):
     arrays = Statistics(2).add(np.array([[300, 0], [500, 0]]), [0, 0]).state_dict()
     gram = arrays['gram'].copy()
