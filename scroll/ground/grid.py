@@ -149,7 +149,7 @@ def on_grid(features, dim: int | None = None) -> np.ndarray:
             f'features have shape {features.shape} and dtype {features.dtype}: '
             f'expected integers (N, {dim or "d"})'
         )
-    if max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
+    if ((features < -GRID) | (features > GRID)).any():
         raise InputError(
             f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
             '`scroll.ground.grid.quantise` makes them'
@@ -172,11 +172,10 @@ def check_quantised(features, dim: int | None = None) -> None:
         )
 
 
-def little_endian(array) -> np.ndarray:
+def little_endian(array: np.ndarray) -> np.ndarray:
     """Return the array as digests and files have it on every machine: C-contiguous, the lowest byte
     first.
     """
-    array = np.asarray(array)
     return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
 
 

@@ -54,6 +54,38 @@ def test_quotients_next_to_ties_are_rounded_exactly(dim):
             assert quantise([row]).tolist() == [nearest(row)]
 
 
+def test_ties_go_to_the_even_neighbour():
+    """Halves of a row of length 2^19."""
+    row = [1, 3, 5, -7, 524_287, 1023, 39, -21]
+    assert quantise([row]).tolist() == [[0, 2, 2, -4, 262_144, 512, 20, -10]]
+
+
+@pytest.mark.parametrize(
+    'dtype, least', [('f4', SMALLEST), ('f8', 2.0**-1022), ('f2', 2.0**-24), ('i8', 1)]
+)
+def test_denormals_and_rows_of_zeros_stay_zero(dtype, least):
+    x = np.array([[least, 0], [least / 4, 0], [0, 0]]).astype(dtype)
+    assert quantise(x).tolist() == [[GRID, 0], [0, 0], [0, 0]]
+
+
+def test_rows_wide_huge_or_of_other_types_are_quantised():
+    assert quantise([[3e200, 4e200], [3e-200, 4e-200]]).tolist() == [[157286, 209715]] * 2
+    assert (quantise(np.ones((2, 40_000))) == 1311).all()  # 2^18 / 200 = 1310.72
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn):
+        assert quantise(torch.tensor([[3.0, 4.0]], dtype=dtype)).tolist() == [[157286, 209715]]
+    x = np.array([[1.5 + 1e-9, GRID]])  # float32 has 1.5
+    assert quantise(x).tolist() == [[2, GRID]]
+    assert quantise(x, as_float32=True).tolist() == [[1, GRID]]
+
+
+def test_errors_count_from_the_first_sample_of_the_stream():
+    x = np.ones((3, 40_000))
+    for value, said in ((np.nan, 'sample 6 are not'), (1e39, 'sample 6 has')):
+        x[1:, 7] = value
+        with refused(said):
+            quantise(x, as_float32=True, first=5)
+
+
 @pytest.mark.parametrize(
     'value, expected',
     [
@@ -108,7 +140,7 @@ def test_the_first_sample_beyond_float32_is_named(value):
         (np.ones((2, 1, 1)), '(2, 1, 1)'),
         ([['a', 'b']], 'numbers'),
         ([[1j]], 'complex'),
-        ([[1.0], [np.nan], [np.inf]], 'sample 1'),
+        ([[0.0], [np.nan], [np.inf]], 'sample 1'),
         ([[1.0, 0.0], [np.inf, 0.0]], 'sample 1'),
         ([[1.0], [1.0, 2.0]], 'numbers'),
     ],
@@ -139,12 +171,13 @@ def test_lengths_that_rounding_can_give_are_taken_and_the_next_ones_refused(dim)
     """Each of d numbers is rounded by a half at most, so the length by half of the root of d."""
     slack = dim**0.5 / 2
     for length in (GRID - slack, GRID + slack):
-        row = np.zeros((2, dim), np.int64)
+        row = np.zeros((3, dim), np.int64)
         row[1, 0] = min(GRID, int(np.ceil(length) if length < GRID else np.floor(length)))
         check_quantised(row)
-    row[1, 0] = int(GRID - slack - 1.02)
-    with refused('sample 1', 'length 0.9999'):
-        check_quantised(row)
+    for wrong in (int(GRID - slack - 0.02), 1):
+        row[1:, 0] = wrong
+        with refused('sample 1', 'length'):
+            check_quantised(row)
 
 
 def test_keys_are_digests_of_the_bytes_of_each_sample_lowest_byte_first():
@@ -153,4 +186,6 @@ def test_keys_are_digests_of_the_bytes_of_each_sample_lowest_byte_first():
         int.from_bytes(hashlib.sha256(row.astype('<i4').tobytes()).digest()[:8], 'big') for row in x
     ]
     assert sample_keys(x).tolist() == sample_keys(np.asfortranarray(x)).tolist() == expected
+    assert sample_keys(x[:1]).tolist() == expected[:1]
+    assert sample_keys(x[:0]).tolist() == []
     assert sample_keys(x).dtype == np.uint64

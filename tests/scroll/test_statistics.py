@@ -37,6 +37,11 @@ def test_the_sums_equal_those_of_python_integers(stream):
     assert s.total == len(stream.labels)
     by_class = Statistics(5, by_class=True).add(*stream[:2])
     assert np.array_equal(by_class.gram, s.gram)
+    one = stream.labels[0]
+    expected = Statistics(5, by_class=True).add(
+        *stream.part(np.flatnonzero(stream.labels == one))[:2]
+    )
+    assert by_class.of_class(one) == expected
 
 
 @quick
