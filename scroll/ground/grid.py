@@ -189,9 +189,6 @@ def sample_keys(samples: np.ndarray) -> np.ndarray:
     """Return the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`), uint64
     (N,).
     """
-    samples = little_endian(samples)
-    size = samples.nbytes // max(len(samples), 1)
-    content = samples.reshape(-1).view(np.uint8).data
-    places = range(0, size * len(samples), size or 1)
-    digests = [hashlib.sha256(content[at : at + size]).digest()[:8] for at in places]
+    rows = little_endian(samples)[:, None]  # arrays, also where a sample is a number
+    digests = [hashlib.sha256(row.tobytes()).digest()[:8] for row in rows]
     return np.frombuffer(b''.join(digests), '>u8').astype(np.uint64)

@@ -2,6 +2,7 @@
 `remove`; safe on disk.
 """
 
+import copy
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scroll.ground.grid import GRID, check_quantised
+from scroll.ground.grid import GRID
 from scroll.sums.lift import Lift
 from scroll.sums.statistics import MAX_SAMPLES, Statistics
-from tests.scroll.conftest import cuttings, make_stream, of, quick, refused, streams
+from tests.scroll.conftest import counted, cuttings, make_stream, of, quick, refused, streams
 
 
 def naive(features, labels):
@@ -35,28 +36,29 @@ def test_the_sums_equal_those_of_python_integers(stream):
         stream.features, stream.labels.tolist()
     )
     assert s.total == len(stream.labels)
-    by_class = Statistics(5, by_class=True).add(*stream[:2])
+    by_class = counted(*stream[:2], True)
+    assert np.array_equal(by_class.grams.sum(axis=0), s.gram)
     assert np.array_equal(by_class.gram, s.gram)
     one = stream.labels[0]
-    expected = Statistics(5, by_class=True).add(
-        *stream.part(np.flatnonzero(stream.labels == one))[:2]
-    )
+    expected = counted(*stream.part(np.flatnonzero(stream.labels == one))[:2], True)
     assert by_class.of_class(one) == expected
 
 
 @quick
-@given(streams(), st.data())
-def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, data):
-    expected = of(stream).digest()
+@given(streams(), st.data(), st.booleans())
+def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, data, by_class):
+    expected = counted(*stream[:2], by_class).digest()
     pieces = data.draw(cuttings(len(stream.labels)))
-    one_by_one = Statistics(5)
+    one_by_one = Statistics(5, by_class=by_class)
     shards = []
     for at in pieces:
         one_by_one.add(*stream.part(at)[:2])
+        if data.draw(st.booleans()):  # looking on the way changes nothing
+            assert one_by_one.sums[:, -1].sum() == GRID * one_by_one.total
         if data.draw(st.booleans()):
-            one_by_one.digest()  # looking on the way changes nothing
-        shards.append(of(stream.part(at)))
-    merged = Statistics(5)
+            one_by_one.digest()
+        shards.append(counted(*stream.part(at)[:2], by_class))
+    merged = one_by_one.empty_like()
     for shard in shards[::-1]:
         before = shard.digest()
         merged.merge(shard)
@@ -66,15 +68,16 @@ def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, d
 
 
 @quick
-@given(streams(), st.data())
-def test_removed_is_never_seen(stream, data):
+@given(streams(), st.data(), st.booleans())
+def test_removed_is_never_seen(stream, data, by_class):
     gone, *rest = data.draw(cuttings(len(stream.labels)))
     rest = np.concatenate([*rest, np.zeros(0, np.int64)])
-    s = of(stream).remove(*stream.part(gone)[:2])
-    part = of(stream.part(gone))
-    assert s == of(stream.part(rest)) == of(stream).subtract(part)
-    assert part == of(stream.part(gone))
-    assert s.remove(*stream.part(rest)[:2]) == Statistics(5)
+    whole, part, left = (
+        counted(*stream.part(at)[:2], by_class) for at in ([*gone, *rest], gone, rest)
+    )
+    assert copy.copy(whole).remove(*stream.part(gone)[:2]) == left == whole.subtract(part)
+    assert part == counted(*stream.part(gone)[:2], by_class)
+    assert left.remove(*stream.part(rest)[:2]) == left.empty_like()
 
 
 def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
@@ -88,9 +91,10 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
         of(stream._replace(features=nudged)),
         of(stream._replace(labels=[0, 1, 2])),
         of(same),
-        Statistics(5, by_class=True).add(*same[:2]),
+        counted(*same[:2], True),
+        *(Statistics(5, Lift('relu', 5, 3, seed)) for seed in (0, 1)),
     )
-    assert len({part.digest() for part in (of(stream), *others)}) == 7
+    assert len({part.digest() for part in (of(stream), *others)}) == 9
     assert of(stream) != 'text'
 
 
@@ -110,11 +114,9 @@ def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(low):
 @given(streams(), st.permutations(['ant', 'bee', 'cat', 'dog', 'eel']), st.booleans())
 def test_relabelled_there_and_back(stream, names, by_class):
     there = dict(enumerate(names))
-    numbered = Statistics(5, by_class=by_class).add(*stream[:2])
+    numbered = counted(*stream[:2], by_class)
     named = numbered.relabel(there)
-    expected = Statistics(5, by_class=by_class).add(
-        stream.features, [there[c] for c in stream.labels.tolist()]
-    )
+    expected = counted(stream.features, [there[c] for c in stream.labels.tolist()], by_class)
     assert named.digest() == expected.digest()
     assert named.relabel({name: c for c, name in there.items()}).digest() == numbered.digest()
 
@@ -128,6 +130,7 @@ def test_saved_is_loaded(labels, by_class, tmp_path):
     s.save(tmp_path / 's.npz')
     loaded = Statistics.load(tmp_path / 's.npz')
     assert loaded == pickle.loads(pickle.dumps(s)) == s
+    assert loaded.add(_FEATURES[:0], []) == s
     assert loaded.dim == 5
     assert [p.name for p in tmp_path.iterdir()] == ['s.npz']
     more = make_stream(labels or [1], seed=9)
@@ -190,6 +193,10 @@ def test_statistics_do_not_share_memory_with_what_they_came_from():
     two = Statistics(5).merge(one)
     renamed = one.relabel({0: 0, 1: 1})
     before = one.digest()
+    stream = make_stream([0, 1])
+    late = of(stream)
+    stream.features[:] = 0
+    assert late == one
     for other in (two, renamed):
         for array in (other.classes, other.counts, other.sums, other.gram):
             with pytest.raises(ValueError, match='read-only'):
@@ -303,6 +310,13 @@ def test_a_direction_that_no_sample_had_is_not_removed():
     with refused('Gram matrix'):
         s.remove(other, [0])
     assert s.remove(features[:1], [0]).total == 59
+    arrays = Statistics(2).add([[999, 999]] * 4, [0] * 4).state_dict()
+    scatter = np.array([[1, -2, 0], [-2, 1, 0], [0, 0, 0]])  # negative where the mean is
+    with refused('too small'):
+        Statistics.from_arrays(arrays | {'gram': arrays['gram'] + 99_999 * scatter})
+    arrays = Statistics(200).add(250_001 * np.eye(1, 200, dtype=int), [0]).state_dict()
+    with refused('too small'):
+        Statistics.from_arrays(arrays | {'gram': arrays['gram'] - np.diag([1] + [0] * 200)})
 
 
 extremes = st.sampled_from([-GRID, -GRID + 1, -1, 0, 1, GRID - 1, GRID]) | st.integers(-GRID, GRID)
@@ -337,6 +351,8 @@ def test_arrays_that_cannot_be_are_refused(change, word, by_class):
     arrays = Statistics(5, by_class=by_class).add(make_stream([3, 4, 3]).features, [3, 4, 3])
     arrays = arrays.state_dict()
     assert Statistics.from_arrays(arrays).by_class == by_class
+    short = {'classes': np.array([3, 4], np.int8)}
+    assert Statistics.from_arrays(arrays | short).classes.dtype == np.int64
     with refused(word):
         Statistics.from_arrays(arrays | change)
 
@@ -358,17 +374,12 @@ def test_a_column_of_zeros_has_no_products(places, word):
         Statistics.from_arrays(arrays | {'gram': gram})
 
 
-def test_arrays_of_a_lift_need_that_lift():
+def test_arrays_of_a_lift_need_that_lift(tmp_path):
     lift = Lift('relu', 5, 3)
     lifted = Statistics(5, lift).add(make_stream([0, 1]).features, [0, 1])
-    assert Statistics.from_arrays(lifted.state_dict(), lift) == lifted
+    lifted.save(tmp_path / 's.npz')
+    assert Statistics.load(tmp_path / 's.npz') == lifted
     with refused('shapes'):
         Statistics.from_arrays(lifted.state_dict(), Lift('relu', 5, 4))
-
-
-def test_lists_and_rows_of_zeros_are_on_the_grid():
-    rows = [[0, 0], [GRID, 0]]
-    check_quantised(rows)
-    assert Statistics(2).add(rows, [0, 0]).total == 2
-    with refused('sample 1 has length 0.5'):
-        check_quantised([[0, 0], [GRID // 2, 0]])
+    with refused('lifted'):
+        Statistics(65, Lift('relu', 65, 3)).add(np.full((1, 65), GRID), [0])
