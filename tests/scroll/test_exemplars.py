@@ -47,14 +47,25 @@ def exact_herding(f, total, count, k) -> list:
     return chosen
 
 
-def check_orders(f, total, count: int, capacities) -> None:
-    """Check which candidates `nearest` and `outlier` keep."""
-    n, dim = f.shape
-    distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
-    orders = {
-        'nearest': sorted(range(n), key=lambda j: distance[j]),
-        'outlier': sorted(range(n), key=lambda j: -distance[j]),
-    }
+@quick
+@given(
+    st.integers(1, 40),
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.sampled_from([0, 9, 24, 27]),
+    st.booleans(),
+    st.integers(0, 999),
+)
+def test_choices_are_those_of_pythons_integers(n, dim, k, power, near, seed):
+    """Candidates a unit or two apart, or far but many of them equal, and a mean that is as near to
+    one as to another but for a few units: of equal distances the first."""
+    r = np.random.default_rng(seed)
+    f = r.integers(-1, 2, (n, dim)) * (GRID >> 1)
+    if near:
+        f = r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim))
+    count = (1 << power) + n
+    total = f[0] * count + r.integers(-2, 3, (2, dim)).T @ [count // 2, 1]
+    assert herding_order(f, total, count, k).tolist() == exact_herding(f, total, count, k)
     stats = Statistics(dim)
     stats.assign(
         np.zeros(1, int),
@@ -62,43 +73,12 @@ def check_orders(f, total, count: int, capacities) -> None:
         np.append(total, count << 18)[None],
         np.zeros((dim + 1,) * 2, np.int64),
     )
-    for strategy, order in orders.items():
-        for capacity in capacities:
-            buffer = ExemplarBuffer(capacity, strategy)
-            buffer.update(np.arange(n, dtype=np.uint64), f, f, np.zeros(n, int), stats)
-            assert buffer.content().keys.tolist() == sorted(order[:capacity])
-
-
-@quick
-@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 27), st.integers(0, 999))
-def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
-    """Few values, so that many distances are equal: of those, the first."""
-    r = np.random.default_rng(seed)
-    f = r.integers(-1, 2, (n, dim)) * (GRID >> 1)
-    count = (1 << power) + n - 1
-    total = f.sum(axis=0) + r.integers(-1, 2, dim) * ((count - n) * (GRID >> 1))
-    assert herding_order(f, total, count, n).tolist() == exact_herding(f, total, count, n)
-    check_orders(f, total, count, (1, n // 2 or 1, n))
-
-
-@quick
-@given(
-    st.integers(2, 40),
-    st.integers(1, 6),
-    st.integers(1, 40),
-    st.sampled_from([0, 9, 24, 27]),
-    st.integers(0, 999),
-)
-def test_few_of_many_that_are_nearly_alike_are_those_of_pythons_integers(n, dim, k, power, seed):
-    """Candidates a unit or two apart, or equal, and a mean that is as near to one as to another but
-    for a few units.
-    """
-    r = np.random.default_rng(seed)
-    f = r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim))
-    count = (1 << power) + n
-    total = f[0] * count + r.integers(-2, 3, (2, dim)).T @ [count // 2, 1]
-    assert herding_order(f, total, count, k).tolist() == exact_herding(f, total, count, k)
-    check_orders(f, total, count, [k])
+    distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
+    for strategy, sign in ('nearest', 1), ('outlier', -1):
+        buffer = ExemplarBuffer(k, strategy)
+        buffer.update(np.arange(n, dtype=np.uint64), f, f, np.zeros(n, int), stats)
+        order = sorted(range(n), key=lambda j: sign * distance[j])
+        assert buffer.content().keys.tolist() == sorted(order[:k])
 
 
 def pictures(stream: Stream) -> np.ndarray:
@@ -271,14 +251,16 @@ def test_arrays_that_no_buffer_has_are_refused(change):
     statistics = fill(buffer, stream, [np.arange(5)])
     arrays = buffer.state_dict()
     facts = {'capacity': 4, 'strategy': 'herding', 'random': arrays.pop('random')}
+    seen = []
     for known in ({}, {'complete': False}):
-        again = ExemplarBuffer.from_arrays(arrays, facts | known, statistics, lambda samples: None)
+        again = ExemplarBuffer.from_arrays(arrays, facts | known, statistics, seen.append)
         assert again.content().digest() == buffer.content().digest()
         assert again.complete == (not known)
         assert again.state_dict()['random'] == facts['random']
+    assert len(seen) == 2
     other, word = CHANGES[change]
     with refused(word):
-        ExemplarBuffer.from_arrays(arrays | other, facts, statistics, lambda samples: None)
+        ExemplarBuffer.from_arrays(arrays | other, facts, statistics, seen.append)
 
 
 @pytest.mark.parametrize('arguments', [(0,), ('9',), (5, 'best'), (5, 'random', -1)])

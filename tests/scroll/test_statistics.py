@@ -106,8 +106,6 @@ def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(low):
     rows = np.concatenate([features, np.full((1 << 17, 1), GRID)], axis=1)
     np.testing.assert_array_equal(s.gram, rows.T @ rows)  # int64, no floating point
     np.testing.assert_array_equal(s.sums, [rows[::2].sum(axis=0), rows[1::2].sum(axis=0)])
-    if low == GRID:
-        assert s.gram[0].tolist() == [1 << 53, -(1 << 53), 1 << 53]
 
 
 @quick
@@ -247,7 +245,6 @@ def test_the_gram_matrix_at_the_bound_is_exact():
         ([[3, 0], [7, 0]], [0, 1], 'class 1 has 1 samples fewer'),
         ([[3, 0], [3, 0]], [0, 0], 'contain'),
     ],
-    ids=['never added', 'larger', 'equal sum', 'equal sum, more', 'other class', 'twice'],
 )
 def test_what_was_never_added_is_not_removed(gone, labels, said):
     s = Statistics(2).add(np.array([[3, 0], [7, 0]]), [0, 0])
