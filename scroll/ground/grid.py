@@ -172,10 +172,11 @@ def check_quantised(features, dim: int | None = None) -> None:
         )
 
 
-def little_endian(array: np.ndarray) -> np.ndarray:
+def little_endian(array) -> np.ndarray:
     """Return the array as digests and files have it on every machine: C-contiguous, the lowest byte
     first.
     """
+    array = np.asarray(array)
     return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
 
 
