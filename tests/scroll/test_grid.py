@@ -94,9 +94,7 @@ def test_errors_count_from_the_first_sample_of_the_stream():
         (SMALLEST - 2.0**-150, SMALLEST),  # which float32 rounds up
         (np.nextafter(SMALLEST - 2.0**-150, 0), 0.0),
         (SMALLEST - 2.0**-149, 0.0),
-        (SMALLEST / 2, 0.0),
         (2.0**-149, 0.0),
-        (1 / 3, float(np.float32(1 / 3))),
         (0.0, 0.0),
         (np.inf, np.inf),
     ],
@@ -117,17 +115,15 @@ def test_numbers_that_float32_holds_in_full_are_kept_and_smaller_ones_are_zero(
 
 def test_whole_numbers_and_what_is_no_number_come_as_they_are():
     assert intake(np.array([[1, -3]])).tolist() == [[1.0, -3.0]]
-    assert intake(np.array([[True, False]])).dtype == bool
     words = np.array([['a']])
     assert intake(words) is words
 
 
-@pytest.mark.parametrize('value', [1e39, -1e39])
-def test_the_first_sample_beyond_float32_is_named(value):
+def test_the_first_sample_beyond_float32_is_named():
     x = np.ones((4, 2))
-    x[2, 1] = value
+    x[2, 1] = -1e39
     x[1, 0] = np.nan  # which is refused later
-    x[3, 0] = value
+    x[3, 0] = 1e39
     with refused('sample 2', 'float32'):
         intake(x)
 
