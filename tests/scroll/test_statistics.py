@@ -338,19 +338,18 @@ def test_what_was_added_can_always_be_removed(dim, count, data):
 @pytest.mark.parametrize(
     'change, word',
     [
-        ({'classes': np.array([3, 3])}, 'out of order'),
-        ({'classes': np.array([4, 3])}, 'out of order'),
-        ({'counts': np.array([3, 0])}, 'without samples'),
-        ({'counts': np.array([2, 1], np.int32)}, 'types'),
+        ({'classes': np.array([3, 4, 4])}, 'out of order'),
+        ({'classes': np.array([3, 5, 4])}, 'out of order'),
+        ({'counts': np.array([2, 1, 0])}, 'without samples'),
+        ({'counts': np.array([1, 1, 1], np.int32)}, 'types'),
         ({'more': np.zeros(1)}, 'shapes'),
     ],
 )
 @pytest.mark.parametrize('by_class', [False, True])
 def test_arrays_that_cannot_be_are_refused(change, word, by_class):
-    arrays = Statistics(5, by_class=by_class).add(make_stream([3, 4, 3]).features, [3, 4, 3])
-    arrays = arrays.state_dict()
+    arrays = counted(*make_stream([3, 4, 5])[:2], by_class).state_dict()
     assert Statistics.from_arrays(arrays).by_class == by_class
-    short = {'classes': np.array([3, 4], np.int8)}
+    short = {'classes': np.array([3, 4, 5], np.int8)}
     assert Statistics.from_arrays(arrays | short).classes.dtype == np.int64
     with refused(word):
         Statistics.from_arrays(arrays | change)
