@@ -80,7 +80,7 @@ def test_rows_wide_huge_or_of_other_types_are_quantised():
 
 def test_errors_count_from_the_first_sample_of_the_stream():
     x = np.ones((3, 40_000))
-    for value, said in ((np.nan, 'sample 6 are not'), (1e39, 'sample 6 has')):
+    for value, said in (np.nan, 'sample 6 are not'), (1e39, 'sample 6 has'):
         x[1:, 7] = value
         with refused(said):
             quantise(x, as_float32=True, first=5)
@@ -139,7 +139,6 @@ def test_the_first_sample_beyond_float32_is_named():
         ([[1.0, 0.0], [np.inf, 0.0]], 'sample 1'),
         ([[1.0], [1.0, 2.0]], 'numbers'),
     ],
-    ids=repr,
 )
 def test_what_is_no_table_of_finite_numbers_is_refused(x, said):
     with refused(said):
