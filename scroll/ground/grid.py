@@ -149,7 +149,7 @@ def on_grid(features, dim: int | None = None) -> np.ndarray:
             f'features have shape {features.shape} and dtype {features.dtype}: '
             f'expected integers (N, {dim or "d"})'
         )
-    if max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
+    if ((features < -GRID) | (features > GRID)).any():
         raise InputError(
             f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
             '`scroll.ground.grid.quantise` makes them'
@@ -190,9 +190,6 @@ def sample_keys(samples: np.ndarray) -> np.ndarray:
     """Return the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`), uint64
     (N,).
     """
-    samples = little_endian(samples)
-    size = samples.nbytes // max(len(samples), 1)
-    content = samples.reshape(-1).view(np.uint8).data
-    places = range(0, size * len(samples), size or 1)
-    digests = [hashlib.sha256(content[at : at + size]).digest()[:8] for at in places]
+    rows = little_endian(samples)[:, None]  # arrays, also where a sample is a number
+    digests = [hashlib.sha256(row.tobytes()).digest()[:8] for row in rows]
     return np.frombuffer(b''.join(digests), '>u8').astype(np.uint64)

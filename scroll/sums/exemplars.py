@@ -236,7 +236,7 @@ class ExemplarBuffer:
             else:
                 ranked = kept[label]
             if quota:
-                out[label] = ranked if len(ranked.keys) <= quota else ranked.at(slice(quota))
+                out[label] = ranked.at(slice(quota))
         return out
 
     def _best(self, kept: _Ranked, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
@@ -350,8 +350,8 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     rounded = 2 * (high_dot * float(1 << _SPLIT) + low_dot)
     off = 2.0**-52 * (2 * count * squares.max(initial=0) + np.abs(rounded).max(initial=0))
     # or those of one after the other
-    products = f @ f.T if len(f) <= min(2 * k, _MAX_PRODUCTS) else None
-    changes = None if products is None else 2 * count * products - rounded
+    all_at_once = len(f) <= min(2 * k, _MAX_PRODUCTS)
+    changes = 2 * count * (f @ f.T) - rounded if all_at_once else None
     # count (|f + s|^2 - |s|^2) - 2 size f . class_sum, s the sum of the chosen
     distances = count * squares - rounded
     chosen = np.zeros(k, np.int64)

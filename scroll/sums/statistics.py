@@ -429,13 +429,13 @@ class Statistics:
         them.
         """
         classes, counts, sums, gram = (arrays[name] for name in Sums._fields)
-        n_classes = len(classes) if classes.ndim else -1
+        n_classes = classes.size
         size = gram.shape[-1] if gram.ndim else 0  # D + 1
         matrix = (size, size)
         if not (
             len(arrays) == 4
             and size > 1
-            and counts.shape == (n_classes,)
+            and classes.shape == counts.shape == (n_classes,)
             and sums.shape == (n_classes, size)
             and gram.shape in (matrix, (n_classes, *matrix))
             and counts.dtype == sums.dtype == gram.dtype == np.int64

@@ -126,8 +126,8 @@ def of(stream, *at) -> Statistics:
     return counted(part.features, part.labels)
 
 
-def counted(features, labels) -> Statistics:
-    return Statistics(features.shape[1]).add(features, labels)
+def counted(features, labels, by_class: bool = False) -> Statistics:
+    return Statistics(features.shape[1], by_class=by_class).add(features, labels)
 
 
 def sample(seed=0, count=60, dim=4, classes=3, spread=1.0):

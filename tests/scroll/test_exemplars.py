@@ -48,19 +48,24 @@ def exact_herding(f, total, count, k) -> list:
 
 
 @quick
-@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 27), st.integers(0, 999))
-def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
-    """Few values, so that many distances are equal: of those, the first."""
+@given(
+    st.integers(1, 40),
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.sampled_from([0, 9, 24, 27]),
+    st.booleans(),
+    st.integers(0, 999),
+)
+def test_choices_are_those_of_pythons_integers(n, dim, k, power, near, seed):
+    """Candidates a unit or two apart, or far but many of them equal, and a mean that is as near to
+    one as to another but for a few units: of equal distances the first."""
     r = np.random.default_rng(seed)
     f = r.integers(-1, 2, (n, dim)) * (GRID >> 1)
-    count = (1 << power) + n - 1
-    total = f.sum(axis=0) + r.integers(-1, 2, dim) * ((count - n) * (GRID >> 1))
-    assert herding_order(f, total, count, n).tolist() == exact_herding(f, total, count, n)
-    distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
-    orders = {
-        'nearest': sorted(range(n), key=lambda j: distance[j]),
-        'outlier': sorted(range(n), key=lambda j: -distance[j]),
-    }
+    if near:
+        f = r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim))
+    count = (1 << power) + n
+    total = f[0] * count + r.integers(-2, 3, (2, dim)).T @ [count // 2, 1]
+    assert herding_order(f, total, count, k).tolist() == exact_herding(f, total, count, k)
     stats = Statistics(dim)
     stats.assign(
         np.zeros(1, int),
@@ -68,30 +73,12 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
         np.append(total, count << 18)[None],
         np.zeros((dim + 1,) * 2, np.int64),
     )
-    for strategy, order in orders.items():
-        for capacity in (1, n // 2 or 1, n):
-            buffer = ExemplarBuffer(capacity, strategy)
-            buffer.update(np.arange(n, dtype=np.uint64), f, f, np.zeros(n, int), stats)
-            assert buffer.content().keys.tolist() == sorted(order[:capacity])
-
-
-@quick
-@given(
-    st.integers(2, 40),
-    st.integers(1, 6),
-    st.integers(1, 40),
-    st.integers(0, 27),
-    st.integers(0, 999),
-)
-def test_few_of_many_that_are_nearly_alike_are_those_of_pythons_integers(n, dim, k, power, seed):
-    """Candidates a unit or two apart, or equal, and a mean that is as near to one as to another but
-    for a few units.
-    """
-    r = np.random.default_rng(seed)
-    f = r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim))
-    count = (1 << power) + n
-    total = f[0] * count + r.integers(-count, count + 1, dim)
-    assert herding_order(f, total, count, k).tolist() == exact_herding(f, total, count, k)
+    distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
+    for strategy, sign in ('nearest', 1), ('outlier', -1):
+        buffer = ExemplarBuffer(k, strategy)
+        buffer.update(np.arange(n, dtype=np.uint64), f, f, np.zeros(n, int), stats)
+        order = sorted(range(n), key=lambda j: sign * distance[j])
+        assert buffer.content().keys.tolist() == sorted(order[:k])
 
 
 def pictures(stream: Stream) -> np.ndarray:
@@ -197,6 +184,7 @@ def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives()
         fill(buffer, stream, pieces)
         kept += np.isin(stream.keys[:16], buffer.content().keys)
     assert kept.sum() == 200 * 4
+    assert len(set(buffer.state_dict()['coins'].tolist())) == 8
     # Inclusions of 4 of 16 without replacement: the statistic below is chi-square of 15 degrees of
     # freedom
     statistic = ((kept - 50) ** 2).sum() / (200 * 0.25 * 0.75) * 15 / 16
@@ -238,10 +226,14 @@ def test_classes_renamed_are_a_buffer_of_the_new_names():
 
 
 CHANGES = {
-    'a class twice': ({'labels': np.array([0, 0])}, 'arrays of the buffer'),
+    'a class twice': (
+        {'labels': np.array([0, 1, 1]), 'sizes': np.array([2, 2, 0])},
+        'arrays of the buffer',
+    ),
     'classes out of order': ({'labels': np.array([1, 0])}, 'arrays of the buffer'),
     'one array more': ({'more': np.zeros(1)}, 'arrays of the buffer'),
-    'no sample of a class': ({'sizes': np.array([4, 0])}, 'quota'),
+    'no sample of a class': ({'sizes': np.array([2, 0])}, 'quota'),
+    'a class never seen': ({'labels': np.array([0, 7])}, 'quota is 0'),
     'too many of a class': ({'sizes': np.array([1, 3])}, 'quota'),
     'fewer keys': ({'keys': np.arange(3, dtype=np.uint64)}, 'go together'),
     'other keys': ({'keys': np.arange(4)}, 'go together'),
@@ -254,16 +246,21 @@ CHANGES = {
 
 @pytest.mark.parametrize('change', CHANGES)
 def test_arrays_that_no_buffer_has_are_refused(change):
-    stream = make_stream([0, 0, 1, 1])
+    stream = make_stream([0, 0, 1, 1, 1])
     buffer = ExemplarBuffer(4)
-    statistics = fill(buffer, stream, [np.arange(4)])
+    statistics = fill(buffer, stream, [np.arange(5)])
     arrays = buffer.state_dict()
     facts = {'capacity': 4, 'strategy': 'herding', 'random': arrays.pop('random')}
-    again = ExemplarBuffer.from_arrays(arrays, facts, statistics, lambda samples: None)
-    assert again.content().digest() == buffer.content().digest()
+    seen = []
+    for known in ({}, {'complete': False}):
+        again = ExemplarBuffer.from_arrays(arrays, facts | known, statistics, seen.append)
+        assert again.content().digest() == buffer.content().digest()
+        assert again.complete == (not known)
+        assert again.state_dict()['random'] == facts['random']
+    assert len(seen) == 2
     other, word = CHANGES[change]
     with refused(word):
-        ExemplarBuffer.from_arrays(arrays | other, facts, statistics, lambda samples: None)
+        ExemplarBuffer.from_arrays(arrays | other, facts, statistics, seen.append)
 
 
 @pytest.mark.parametrize('arguments', [(0,), ('9',), (5, 'best'), (5, 'random', -1)])
@@ -282,9 +279,12 @@ def test_a_dropped_class_is_gone_and_its_places_stay_free():
     buffer.drop([0], statistics.remove(stream.features[:8], stream.labels[:8]))
     assert buffer.content().keys.tolist() == held.keys[held.labels == 1].tolist()
     assert not buffer.complete
+    buffer.check(held.samples)
     for samples in (held.samples[:, 1:], held.samples.astype(np.int64)):
         with refused('the buffer holds'):
             buffer.check(samples)
+    with refused('16'):
+        buffer.update(stream.keys, stream.features, held.samples, stream.labels[:3], statistics)
 
 
 @pytest.mark.parametrize('other', [None, ExemplarBuffer(3), ExemplarBuffer(4, 'hash')])

@@ -155,8 +155,14 @@ def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
     assert Statistics.load('once.npz') == Statistics.load('named.npz')
 
 
-def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command):
-    of(STREAM, A).save('forged.npz', parts={of(STREAM, B).digest(): 1})
-    code, _, err = command('show', 'forged.npz')
-    assert code == 2
-    assert 'not those of their parts' in err
+@pytest.mark.parametrize(
+    'parts, said',
+    [
+        ({of(STREAM, B).digest(): 1}, 'not those of their parts'),
+        ({}, 'invalid'),
+        ({of(STREAM, A).digest(): 1.0}, 'invalid'),
+    ],
+)
+def test_statistics_that_are_not_those_of_their_part_are_refused(shares, refusal, parts, said):
+    of(STREAM, A).save('forged.npz', parts=parts)
+    assert said in refusal('show', 'forged.npz')
