@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Mutation testing: change one word, number or statement of a file at a time and run its tests.
 
-    python scripts/mutants.py scroll/ground/grid.py tests/scroll/test_grid.py --sample 80
+    python tests/mutants.py scroll/ground/grid.py tests/scroll/test_grid.py --sample 80
 
 Print the changes that the tests do not notice; exit code 1 if they notice less than 95 %. The words
 of errors and estimates of memory, on lines of their own, stay as they are. Lines of
-`scripts/mutants.txt` are changes that no test can notice; the comment above each says why.
+`tests/mutants.txt` are changes that no test can notice; the comment above each says why.
 """
 
 import argparse
