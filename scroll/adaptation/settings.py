@@ -37,9 +37,11 @@ class Adaptation:
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: changes of the images.
         adapter_scale: adapters start as this times the identity.
-        prior: exemplars that f_T counts for. Targets are labels and f_T's leave-one-out
-            probabilities, |M| parts and `prior` parts, and f* lies |M| / (|M| + prior) of the way
-            from f_T to the trained parameters. 0, as in the paper: the labels, and all of the way.
+        prior: exemplars that an f_T of ridge counts for. In `scroll.Scroll` one of ncc counts for a
+            quarter of them, of lda and qda for twice as many, and a lift doubles it. Targets are
+            labels and f_T's leave-one-out probabilities, |M| parts and `prior` parts, and f* lies
+            |M| / (|M| + prior) of the way from f_T to the trained parameters. 0, as in the paper:
+            the labels, and all of the way.
         averaging: the trained parameters are a running mean, not, as in the paper, the last ones.
         exact: f* has the same bits on every machine (`exact_torch`).
         precision: of the network's products while it is trained and afterwards, 'float32' or

@@ -51,7 +51,9 @@ class Head:
             none.
         least_lambda: statistics -> the number that lambda is raised to where it is below.
         relative: True if its logits, distances or their differences, only compare the classes of
-            one sample; those of ridge stand for themselves."""
+            one sample; those of ridge stand for themselves.
+        worth: the exemplars that its f_T counts for in f*, in those of ridge: means alone take
+            less from all samples than a Gram matrix, covariances more."""
 
     make: Callable
     leaves_out: Callable
@@ -60,6 +62,7 @@ class Head:
     sums_for_lambda: Callable | None = None
     least_lambda: Callable = lambda statistics: 0.0
     relative: bool = False
+    worth: float = 1.0
 
     def with_lambda(self, statistics: Statistics, settings: Settings) -> Settings:
         """The settings with the lambda in use, chosen from the statistics if it is 'auto'; None:
@@ -109,11 +112,13 @@ HEADS = {
         lambda statistics, settings: ncc(statistics, settings.ncc_bias),
         left_out.ncc_left_out,
         relative=True,
+        worth=0.25,
     ),
     'lda': Head(
         lambda statistics, settings: lda(statistics, settings.shrinkage),
         left_out.lda_left_out,
         relative=True,
+        worth=2.0,
     ),
     'rp': replace(_RIDGE, lift='relu'),
     'rff': replace(_RIDGE, lift='fourier'),
@@ -129,6 +134,7 @@ HEADS = {
         left_out.qda_left_out,
         by_class=True,
         relative=True,
+        worth=2.0,
     ),
     'random': Head(
         lambda statistics, settings: random_weights(statistics, settings.seed),

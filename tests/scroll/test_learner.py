@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from scroll import Adaptation, Embedder, Scroll, ScrollClassifier, make_schedule
+from scroll.adaptation import training
+from scroll.adaptation.training import adapt
 from scroll.embedding.images import Augmentation
 from scroll.ground.errors import InputError
 from scroll.ground.grid import quantise, sample_keys
@@ -145,6 +147,23 @@ def test_features_are_adapted_to_by_the_classifier_alone():
     assert learner.adapted_.mode == 'classifier'
     assert learner.score(*blobs(seed=1)) > 0.9
     np.testing.assert_allclose(learner.predict_proba(X).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    'head, lift, counted',
+    [('ridge', 'none', 80), ('ncc', 'none', 20), ('lda', 'none', 160), ('ridge', 'relu', 160)],
+)
+def test_f_T_counts_for_what_its_head_takes_from_all_samples(monkeypatch, head, lift, counted):
+    asked = []
+
+    def spy(embedder, predictor, exemplars, settings, *rest):
+        asked.append(settings.prior)
+        return adapt(embedder, predictor, exemplars, settings, *rest)
+
+    monkeypatch.setattr(training, 'adapt', spy)
+    how = replace(SHORT, prior=80.0)
+    Scroll(head=head, lift=lift, lift_dim=8, adaptation=how).fit(X, Y).adapt()
+    assert asked == [counted]
 
 
 def test_memory_free_learns_and_cannot_adapt():
