@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from core.arguments import column_of
 from core.environment import warn_once
+from core.forks import best_args
 from core.mammoth import checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT, normalise
 from scroll.ground.errors import InputError
@@ -67,14 +68,21 @@ def model_config(which: str, run: dict) -> list[Source]:
     path = _config_file(run['model'])
     dataset = run['dataset'].removeprefix(MAMMOTH)
     if which == 'base' or (path is None and which in ('default', 'best')):
+        name, root = _place('models', run['model'])
+        values = best_args(name, dataset) if which == 'best' and root != ROOT else {}
+        if values:
+            return _by_size(values, run.get('buffer_size'), f'{root}/utils/best_args.py')
         if which == 'best':
             warn_once(f'--model_config best: models/config has no file for {run["model"]}')
         return []
     file = _shown(path) if path else 'models/config'
     content = read_yaml(path) if path else {}
     sections = {name: part or {} for name, part in content.items() if name != 'by'}
-    for name, part in sections.items():
-        if not isinstance(part, dict if name == 'default' else (dict, list)):
+    for name, part in list(sections.items()):
+        if path and not path.is_relative_to(ROOT) and not isinstance(part, dict):
+            warn_once(f'{file}: {name} is no section, and has no effect')
+            del sections[name]
+        elif not isinstance(part, dict if name == 'default' else (dict, list)):
             raise InputError(
                 f'{file}: {name}: {part!r}: expected flags, or rules {{when: ..., set: ...}}; '
                 'values for every run belong under default'
@@ -145,7 +153,7 @@ def _by_size(section: dict, size, name: str) -> list[Source]:
     """Flags, and under buffer sizes (or `default`, for all of them) more special ones."""
     sizes = {str(key): part for key, part in section.items() if isinstance(part, dict)}
     flags = {key: value for key, value in section.items() if not isinstance(value, dict)}
-    flags |= sizes.pop('default', {})
+    flags |= sizes.pop('default', {}) | sizes.pop('-1', {})  # -1: in `best_args`
     for key in sizes:
         if not key.isdecimal():
             raise ValueError(f'{key} is neither a flag with a value nor a buffer size with flags')
@@ -187,7 +195,10 @@ def dataset_config(dataset: str, which: str | None) -> Source:
     files = dataset_config_files(dataset)
     path = files.get(str(which or 'default'))
     if path is not None:
-        return Source(_shown(path), read_yaml(path))
+        values = read_yaml(path)
+        if isinstance(nested := values.get('backbone'), dict):  # {type: ..., args: {...}}
+            values |= {'backbone': nested.get('type'), **nested.get('args', {})}
+        return Source(_shown(path), values)
     if which is not None:
         raise InputError(
             f'--dataset_config {which}: {dataset} has no such config; it has: '

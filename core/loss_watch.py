@@ -25,9 +25,11 @@ class LossWatch:
         self._checked = time.monotonic()
 
     def add(self, loss) -> bool:
-        """Note what `observe` returned: a number, a tensor, a dict with 'loss', or None. Returns
+        """Note what `observe` returned: a number, a tensor, some with the loss first, a
+        dict with 'loss', or None. Returns
         whether it was checked."""
         loss = loss.get('loss') if isinstance(loss, dict) else loss
+        loss = loss[0] if isinstance(loss, tuple) else loss  # of forks: the loss, its parts
         if loss is not None:
             self._losses.append(
                 loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss

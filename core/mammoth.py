@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
@@ -55,9 +55,7 @@ class Checkout:
 
     def find_spec(self, name: str, path=None, target=None):
         parts = name.split('.')
-        below = parts[1:] if parts[0] == THEIRS else parts if len(parts) > 1 else None
-        if below is None or (below and below[0] not in PACKAGES):
-            return None
+        below = parts[1:] if parts[0] == THEIRS else parts
         place = self.root.joinpath(*below)
         if (file := place.with_suffix('.py')).is_file():
             loader = _MethodLoader(name, str(file)) if below[0] == 'models' else None
@@ -65,7 +63,7 @@ class Checkout:
         if not place.is_dir():
             return None
         init = place / '__init__.py'
-        if len(below) > 1 and init.is_file() and not ROOT.joinpath(*below).is_dir():
+        if init.is_file() and not ROOT.joinpath(*below).is_dir():
             # no search locations: this finder is asked for all below it
             return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[])
         return ModuleSpec(name, None, is_package=True)
@@ -99,10 +97,9 @@ def use_checkout(path=None) -> None:
     if not path:
         return
     root = Path(os.path.expanduser(path)).resolve()
-    if not all((root / package).is_dir() for package in PACKAGES):
+    if not (root / 'models').is_dir():  # forks rename other folders
         raise InputError(
-            f'{source} {path}: expected the folder of a Mammoth checkout, with '
-            f'{", ".join(PACKAGES)} in it'
+            f'{source} {path}: expected a Mammoth checkout, a folder with models and utils'
         )
     if root != checkout():
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Checkout)]
@@ -121,6 +118,24 @@ def checkout():
     return next((finder.root for finder in sys.meta_path if isinstance(finder, Checkout)), None)
 
 
+@contextmanager
+def in_checkout():
+    """Let paths be relative to the checkout, as files of before 2022 read its folders."""
+    before = Path.cwd()
+    os.chdir(checkout())
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def their_module(name: str):
+    """The checkout's module of this name, imported; None if it has none."""
+    root = checkout()
+    exists = root and root.joinpath(*name.split('.')).with_suffix('.py').is_file()
+    return importlib.import_module(f'{THEIRS}.{name}') if exists else None
+
+
 def complete(module) -> None:
     """Let a module of ours give what it lacks from the checkout's module of that name, also to
     `from ... import *` where it does not say what that is."""
@@ -129,19 +144,22 @@ def complete(module) -> None:
     place = name if '.' in name else f'{name}.__init__'
 
     def get(attribute: str):
+        own = ()
         if before is not None:
             with suppress(AttributeError):
-                return before(attribute)
+                own = before(attribute)
+                if attribute != '__all__':
+                    return own
         root = checkout()
+        theirs = None
         if root and (attribute == '__all__' or not attribute.startswith('__')):
             is_module = (root / name / f'{attribute}.py').is_file()  # for Python to import
-            if not is_module and root.joinpath(*place.split('.')).with_suffix('.py').is_file():
-                theirs = importlib.import_module(f'{THEIRS}.{place}')
-                if attribute == '__all__':
-                    names = {*vars(module), *vars(theirs)}
-                    return sorted(name for name in names if not name.startswith('_'))
-                if hasattr(theirs, attribute):
-                    return getattr(theirs, attribute)
+            theirs = None if is_module else their_module(place)
+        if attribute == '__all__' and (own or theirs):
+            names = {*own, *vars(module), *vars(theirs or module)}
+            return sorted(name for name in names if not name.startswith('_'))
+        if hasattr(theirs, attribute):
+            return getattr(theirs, attribute)
         raise AttributeError(f'module {name!r} has no attribute {attribute!r}')
 
     module.__getattr__ = get
@@ -154,6 +172,6 @@ def import_hint(error: Exception) -> str:
     package = str(getattr(error, 'name', None)).partition('.')[0]
     if not isinstance(error, ImportError) or package not in PACKAGES:
         return ''
-    if checkout():
-        return f'; {checkout()} does not have it either'
+    if root := checkout():
+        return f'; {root} does not have it either, but for __init__ files, which do not run here'
     return '; if it is part of Mammoth, --mammoth PATH takes it from your checkout'

@@ -14,14 +14,15 @@ one of `SHIPPED`, and ours over one of the user's Mammoth checkout (`core.mammot
 import ast
 import importlib
 import inspect
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from core.environment import warn_once
-from core.mammoth import THEIRS, checkout, import_hint
+from core.mammoth import ROOT, THEIRS, checkout, import_hint, in_checkout
 from scroll.ground.errors import InputError, did_you_mean
 
-ROOT = Path(__file__).resolve().parents[1]
 # package -> its files that declare names and come with this project; others are a user's
 SHIPPED = {
     'models': {
@@ -90,6 +91,8 @@ def names_of(package: str, **homes):
     def get(name: str):
         if name in homes:
             return getattr(importlib.import_module(homes[name]), name)
+        if name == '__all__':  # `from ... import *` gives these, too
+            return [*homes, *(name for name in vars(sys.modules[package]) if name[0] != '_')]
         raise AttributeError(f'module {package!r} has no attribute {name!r}')
 
     return get
@@ -146,7 +149,10 @@ class PluginFolder:
             self._own = self._read(ROOT)
         theirs = self._of_checkout()
         names = self._own | theirs
-        return {name: sorted(self._own.get(name, []) + theirs.get(name, [])) for name in names}
+        # of the checkout's with one name the last file counts, as in Mammoth
+        return {
+            name: sorted(self._own.get(name, [])) + theirs.get(name, [])[::-1] for name in names
+        }
 
     def _of_checkout(self) -> dict:
         root = checkout()
@@ -211,19 +217,20 @@ class PluginFolder:
             return obj
         self.check(key)
         first, *others = offers
-        if others and others[0].rank == first.rank:
+        if others and others[0].rank == first.rank < 2:
             raise InputError(
                 f'--{self.kind} {name}: declared in both {first.file} and {others[0].file}:'
                 ' rename one of them'
             )
         if others:
-            hint = f'; {MAMMOTH}{key} is theirs' if others[-1].rank == 2 else ''
+            hint = f'; {MAMMOTH}{key} is theirs' if others[-1].rank > first.rank else ''
             warn_once(
                 f'--{self.kind} {key} is that of {first.file}, which takes precedence over '
                 f'{" and ".join(other.file for other in others)}{hint}'
             )
         try:
-            return getattr(importlib.import_module(first.module), first.attribute)
+            with in_checkout() if first.rank == 2 else nullcontext():
+                return getattr(importlib.import_module(first.module), first.attribute)
         except InputError:
             raise
         except (Exception, SystemExit) as error:  # a file may do anything when it is imported

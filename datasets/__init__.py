@@ -7,7 +7,13 @@ PLUGINS = FOLDERS['datasets']
 register_dataset = PLUGINS.register
 get_dataset_names = PLUGINS.names
 get_dataset_class = PLUGINS.get
-__getattr__ = names_of(__name__, ContinualDataset='datasets.utils.continual_dataset')
+_lazy = names_of(__name__, ContinualDataset='datasets.utils.continual_dataset')
+
+
+def __getattr__(name: str):
+    if name == 'NAMES':  # of Mammoth before 2024: what builds each
+        return dict.fromkeys(PLUGINS.names(), get_dataset)
+    return _lazy(name)
 
 
 def get_dataset_config_names(dataset: str) -> list:
@@ -22,4 +28,5 @@ def get_dataset(args):
     from datasets.utils.config import build
 
     with Progress(f'Reading {args.dataset}', quiet=args.non_verbose):
-        return build(get_dataset_class(args.dataset), args)
+        # of `PlainNames`, too, the name as it was given
+        return build(get_dataset_class(vars(args)['dataset']), args)

@@ -2,10 +2,12 @@
 """Models of a Mammoth checkout that run here, and our methods compared with its own.
 
     python scripts/mammoth.py verdicts ~/mammoth --images 100
+    python scripts/mammoth.py forks ~/forks --images 100
     python scripts/mammoth.py configs ~/mammoth
     python scripts/mammoth.py compare ~/mammoth --models er --images 960 -- --n_epochs 1
 
 `verdicts` runs every model and reads every data set of the checkout for a few batches of two tasks.
+`forks` does the same for the models of a list of repositories (`--list`), in a folder of checkouts.
 `configs` compares the effective values of its configurations with those of its own parser.
 `compare` runs methods that both have, here and there in turn. Flags of main.py go behind a `--`,
 those for ours alone behind a second one. Rows go to `--out`: those of `configs` at its end, others
@@ -25,6 +27,7 @@ import re
 import resource
 import subprocess
 import sys
+from argparse import Namespace
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -48,7 +51,9 @@ REASONS = {
     r'CUDA|NVIDIA': 'needs CUDA',
     r'ModuleNotFoundError|ImportError|[Pp]lease install': 'needs a package',
     r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys'
-    r'|No such file|not found|FileNotFound|does not exist|corrupted': 'needs weights or data',
+    r'|No such file|not found|FileNotFound|does not exist|corrupted|see error above': (
+        'needs weights or data'
+    ),
 }
 FEW_BATCHES = {
     'buffer_size': 100,
@@ -99,8 +104,9 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 """
 
 
-def fewer_images(count: int) -> None:
-    """Let torchvision's CIFAR have the first `count` training images of each class; 0: all."""
+def fewer_images(count: int, test: bool = False) -> None:
+    """Let torchvision's CIFAR have the first `count` training images of each class, or test images,
+    too; 0: all."""
     import numpy as np
     from torchvision.datasets import CIFAR10
 
@@ -108,7 +114,7 @@ def fewer_images(count: int) -> None:
 
     def read_few(self, *args, **kwargs):
         read(self, *args, **kwargs)
-        if self.train and count:
+        if count and (self.train or test):
             labels = np.array(self.targets)
             first = [np.flatnonzero(labels == label)[:count] for label in set(self.targets)]
             ids = np.sort(np.concatenate(first))
@@ -122,8 +128,9 @@ def try_out(kind: str, model: str, dataset: str, root: str, images: int, words: 
     """Run a model for a few batches, or read the first batch of a data set, with values for
     whatever is required.
     """
-    fewer_images(images)
+    fewer_images(images, test=True)
     flags = {'mammoth': root, 'model': model, 'dataset': dataset}
+    given = {word.lstrip('-').partition('=')[0] for word in words}
     required, optional = bench.get_avail_args(**flags)
     available = required | optional
     for name in available:
@@ -135,6 +142,7 @@ def try_out(kind: str, model: str, dataset: str, root: str, images: int, words: 
         flags |= {'noise_rate': 0.2, 'n_epochs': 3, 'buffer_size': 50}
     for name, about in required.items():
         flags.setdefault(name, (about['choices'] or [1])[0])
+    flags = {name: value for name, value in flags.items() if name not in given}
     from bench.run.building import initialize
 
     run = initialize(parse_args([*bench.flag_words(**flags), *words]))
@@ -164,6 +172,7 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
     errors = [line for line in lines if re.match(r'[\w.]+(Error|Exception|Exit)\b', line)]
     reason = [f'exit code {done.returncode}', *lines[-1:], *errors[-1:]][-1]
     verdicts = [verdict for pattern, verdict in REASONS.items() if re.search(pattern, reason)]
+    reason = reason.removeprefix('scroll.ground.errors.InputError: ').replace(f' of {root}', '')
     return [*verdicts, 'fails'][0], reason.replace(root, 'PATH')[:200]
 
 
@@ -181,19 +190,41 @@ def python(words: list, env: dict | None = None, **options) -> subprocess.Comple
 
 def verdicts(args) -> None:
     """A row for each model and data set of the checkout."""
-    path = args.out / 'verdicts.csv'
-    done = {(row['kind'], row['name']) for row in read_rows(path, [])}
     jobs = []
     for kind, plugins in (('model', models.PLUGINS), ('dataset', datasets.PLUGINS)):
         for name in plugins.names():
             wanted = not args.models or name in args.models
-            if wanted and plugins.is_theirs(MAMMOTH + name) and (kind, name) not in done:
-                jobs.append((kind, name))
-    for kind, name in Progress('Models and data sets', len(jobs)).over(jobs):
-        pair = (f'{MAMMOTH}sgd', MAMMOTH + name)
-        if kind == 'model':
-            pair = (MAMMOTH + name, args.dataset)
-        verdict, reason = verdict_of(kind, *pair, args)
+            if wanted and plugins.is_theirs(MAMMOTH + name):
+                pair = (f'{MAMMOTH}sgd', MAMMOTH + name)
+                if kind == 'model':
+                    pair = (MAMMOTH + name, args.dataset)
+                jobs.append((kind, name, kind, *pair, args))
+    judge(args.out / 'verdicts.csv', jobs)
+
+
+def forks(args) -> None:
+    """A row for each model of a list of repositories, which are cloned where they are missing."""
+    jobs = []
+    for repository, about in read_yaml(args.list).items():
+        root = args.path / repository.replace('/', '+')
+        if not root.is_dir():
+            source = f'https://github.com/{repository}'
+            subprocess.run(['git', 'clone', '-q', source, root], check=True)
+            subprocess.run(['git', 'checkout', '-q', about['commit']], cwd=root, check=True)
+        common = [] if 'dataset' in about else args.flags  # its data set may bring a network
+        for model, flags in about['models'].items():
+            own = Namespace(**vars(args) | {'path': root, 'flags': common + (flags or '').split()})
+            job = ('model', MAMMOTH + model, about.get('dataset', args.dataset), own)
+            jobs.append((about['part'], f'{repository} {model}', *job))
+    judge(args.out / 'forks.csv', jobs)
+
+
+def judge(path: Path, jobs: list) -> None:
+    """Append a row for each (kind, name, *what `verdict_of` takes) that has none."""
+    done = {(row['kind'], row['name']) for row in read_rows(path, [])}
+    jobs = [job for job in jobs if job[:2] not in done]
+    for kind, name, *trial in Progress('Models and data sets', len(jobs)).over(jobs):
+        verdict, reason = verdict_of(*trial)
         row = {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason}
         append_row(path.parent, row, path.name)
 
@@ -318,16 +349,17 @@ def processor_time() -> float:
 
 
 def main() -> None:
-    actions = {action.__name__: action for action in (verdicts, configs, compare)}
+    actions = {action.__name__: action for action in (verdicts, forks, configs, compare)}
     parser = ArgumentParser(prog='mammoth.py', description=__doc__)
     flag = parser.add_argument
     flag('action', choices=list(actions))
-    flag('path', type=Path, help='the checkout')
+    flag('path', type=Path, help='the checkout; of `forks` the folder of checkouts')
     flag('--dataset', default=f'{MAMMOTH}seq-cifar10', help='what models are run on')
     flag('--models', nargs='+', default=[], help='only these; required by `compare`')
     flag('--seeds', type=whole(1), default=10, help='runs of a method, here and there each')
     flag('--base_path', type=Path, default=Path('data'), help='where the data is')
     flag('--images', type=whole(), default=0, help='training images of a class (default: all)')
+    flag('--list', type=Path, default=ROOT / 'scripts' / 'forks.yaml', help='of `forks`')
     flag('--out', type=Path, default=ROOT / 'results' / 'mammoth', help='folder of the rows')
     parts = [list(part) for split, part in groupby(sys.argv[1:], '--'.__eq__) if not split]
     own, args_flags, ours, *_ = [*parts, [], [], []]
@@ -336,5 +368,6 @@ def main() -> None:
     args.ours = ours
     args.path = args.path.expanduser().resolve()
     args.place = ['--base_path', f'{args.base_path.expanduser().resolve()}/']
-    use_checkout(args.path)
+    if args.action != 'forks':
+        use_checkout(args.path)
     actions[args.action](args)

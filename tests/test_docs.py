@@ -206,7 +206,7 @@ def check_python(words: list):
         if script == 'main.py':
             return None if '--help' in words else parse_args(words)
         known = flags_of(script, *(words[:2] if words[:1] == ['quantise'] else []))
-        if Path(script).stem in ('certify', 'orders', 'schedule', 'tune'):
+        if Path(script).stem in ('certify', 'schedule', 'tune'):
             known |= flags_of('main.py')
     for word in itertools.takewhile(lambda word: word != '--', words):
         assert not word.startswith('-') or word.split('=')[0] in known, f'{word}: {sorted(known)}'

@@ -3,8 +3,15 @@ checkout.
 """
 
 import json
+from contextlib import suppress
 
 from core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float
+from core.mammoth import checkout, use_checkout
+from scroll.ground.errors import InputError
+
+if checkout() is None:
+    with suppress(InputError):  # the command says it
+        use_checkout()
 
 
 def to_parsable_obj(value):

@@ -15,13 +15,4 @@ _LAZY = {
     'get_dataset_names': 'datasets',
     'get_model_names': 'models',
 }
-__all__ = (
-    'ArgumentParser',
-    'Namespace',
-    'logging',
-    'add_rehearsal_args',
-    'binary_to_boolean_type',
-    'custom_str_underscore',
-    *_LAZY,
-)
 __getattr__ = names_of(__name__, **_LAZY)  # `from utils.args import *` is to give base classes, too

@@ -40,6 +40,7 @@ class BatchTransform:
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
+        images = torch.as_tensor(images)  # of forks: arrays
         if images.dim() == 3:
             return self(images[None])[0]
         of_bytes = images.dtype == torch.uint8
@@ -59,19 +60,20 @@ class BatchedCompose:
     """A `Compose` of torchvision for batches: crops, flips and normalisation of all images at once,
     other steps image by image. Draws from torch's global random stream, as torchvision does.
 
-    steps: transforms of torchvision; those from and to PIL images have nothing to do here."""
+    steps: transforms of torchvision; those from and to PIL images have nothing to do here.
+    transforms: the same, as a `Compose` has them."""
 
     batched = True
 
     def __init__(self, steps: list):
-        self.steps = steps
+        self.transforms = steps
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
         if images.dtype == torch.uint8:
             images = images.movedim(-1, -3).float().div_(255)
         batch = images if images.dim() == 4 else images[None]
-        for step in self.steps:
+        for step in self.transforms:
             batch = self._apply(step, batch).contiguous()
         return batch if images.dim() == 4 else batch[0]
 

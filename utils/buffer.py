@@ -57,8 +57,8 @@ class Buffer:
             others = ''.join(f', {name}' for name in of_others)
             raise InputError(
                 f'buffer of {buffer_size}, {sample_selection_strategy}{others}: expected 0 or '
-                f'more, {" or ".join(STRATEGIES)}; methods of a Mammoth checkout (--mammoth '
-                'PATH) have its own buffer'
+                f'more, {" or ".join(STRATEGIES)}; a file in models/ of the checkout that '
+                '--mammoth PATH names has the buffer of that checkout: leave it there'
             )
         self.buffer_size = buffer_size
         self.device = torch.device(device)

@@ -264,18 +264,6 @@ def largest_weight_difference(weights: list) -> float:
     return gap if np.isfinite(gap) else float('inf')
 
 
-def variance_shares(accuracies) -> tuple[float, float, float]:
-    """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules
-    and S seeds: Fisher's two-way layout without replication; zeros where nothing varies."""
-    a = np.asarray(accuracies, np.float64)
-    rows = a.mean(axis=1, keepdims=True) - a.mean()
-    columns = a.mean(axis=0) - a.mean()
-    effects = np.broadcast_arrays(rows, columns, a - a.mean() - rows - columns)
-    squares = np.array([(effect**2).sum() for effect in effects])
-    squares[squares < 1e-18 * max(1.0, (a**2).sum())] = 0  # rounding errors
-    return tuple((100 * squares / max(squares.sum(), 1e-300)).tolist())
-
-
 @dataclass(frozen=True)
 class Verdict:
     """The effect of R schedules on one method: whether digests claimed to be equal are, how many

@@ -28,6 +28,7 @@ from bench.results.keys import run_key
 from core.arguments import FREE
 from core.configs import Source, dataset_config, model_config
 from core.environment import warn_once
+from core.forks import add_missing_flags, their_errors
 from core.mammoth import use_checkout
 from core.plugins import MAMMOTH, is_shipped, normalise
 from scroll.ground.errors import InputError
@@ -120,7 +121,10 @@ def _plugins(chosen) -> tuple:
     datasets.PLUGINS.check(chosen.dataset)
     # torch: seconds
     with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):
-        return models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+        model = models.get_model_class(chosen.model)
+        if not hasattr(model, 'ONLINE'):
+            raise InputError(f'--model {chosen.model}: its base class is no ContinualModel of ours')
+        return model, datasets.get_dataset_class(chosen.dataset)
 
 
 def _collect(parser, words, chosen, model, build) -> tuple:
@@ -131,14 +135,17 @@ def _collect(parser, words, chosen, model, build) -> tuple:
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
     from datasets.utils.continual_dataset import ContinualDataset
-    from datasets.utils.defaults import dataset_defaults
+    from datasets.utils.defaults import OF_DATA_SET, dataset_defaults
 
     dataset = build if isinstance(build, type) else ContinualDataset
     theirs = getattr(chosen, 'mammoth_defaults', False)
     dataset.get_parser(parser)
     add_signature(parser, build, 'data set')
     once = {'n_epochs': 1} if sees_once(model, theirs) else {}
-    method = [Source(f'method {chosen.model}', once | add_model_args(parser, model))]
+    with their_errors(f'--model {chosen.model}'):
+        of_model = add_model_args(parser, model)
+        add_missing_flags(parser, model)
+    method = [Source(f'method {chosen.model}', once | of_model)]
     data_set = [Source(f'data set {chosen.dataset}', dataset_defaults(dataset))]
     if theirs:
         other = {k: v for k, v in of_method(model).items() if v is not None}
@@ -176,7 +183,8 @@ def _collect(parser, words, chosen, model, build) -> tuple:
     config = of_config(configured, *data_set, of_file, *method)
     asked = merge(parser, [of_file, *method, *config])
     options, selected, usual = _select_backbone(chosen, dataset, asked, merge(parser, data_set))
-    add_signature(parser, get_backbone_class(chosen.backbone), f'backbone {chosen.backbone}')
+    if chosen.backbone != OF_DATA_SET:
+        add_signature(parser, get_backbone_class(chosen.backbone), f'backbone {chosen.backbone}')
     accept_buffer_size(parser, words, chosen.model)
     weaker = [*data_set, options, of_file, *method]
     config = of_config(configured, *weaker, *selected)

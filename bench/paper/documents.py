@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from bench.certify import measures
 from bench.paper.experiments import Cell, cell_rows, load
 from bench.paper.report import write
 from bench.paper.tables import md_table, number, paper_result, result
@@ -69,59 +68,6 @@ def schedules_table(root: Path, folder: str = 'clouds') -> str:
     return md_table(['', 'schedules', 'accuracy', 'worst', 'range', 'different predictors'], rows)
 
 
-def orders_table(path: Path) -> str:
-    """Dependence of each method on the order of the classes, of rows of `scripts/orders.py`.
-
-    Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime
-    accuracy (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of
-    all runs under the first seed; of random orders the shares of variance.
-    """
-    rows = []
-    for model, runs in by_method(path).items():
-        random = runs[runs.kind == 'random']
-        accuracies = np.array([seed.final_accuracy for _, seed in random.groupby('seed')])
-        spread = measures.summary(accuracies[0])
-        by_kind = runs.groupby('kind').final_accuracy.mean()
-        first = runs[runs.seed == runs.seed.min()]
-        numbers = [
-            spread.worst,
-            spread.cvar10,
-            first[first.kind == 'random'].anytime_area.mean(),
-            by_kind['easiest'],
-            by_kind['hardest'],
-            first.final_accuracy.min(),
-        ]
-        shares = measures.variance_shares(accuracies.T) if len(accuracies) > 1 else ()
-        diverged = (runs.net_digest == '').sum()
-        predictors = f'{runs.net_digest.nunique() - (diverged > 0)}'
-        if diverged:
-            predictors += f', {diverged} diverged'
-        rows.append(
-            [
-                style.name(model),
-                number(spread.mean, spread.deviation, accuracies.shape[1]),
-                *(f'{value:.2f}' for value in numbers),
-                ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none',
-                predictors,
-            ]
-        )
-    return md_table(
-        [
-            '',
-            'random orders',
-            'worst',
-            'CVaR 10 %',
-            'anytime',
-            'easiest',
-            'hardest',
-            'worst found',
-            'variance by order, seed, rest (%)',
-            'different predictors',
-        ],
-        rows,
-    )
-
-
 def tuned_table(root: Path) -> str:
     """Values that `scripts/tune.py` chose on EfficientNet-Lite0, and their accuracy on held-out
     samples.
@@ -174,14 +120,14 @@ def certificates_table(root: Path) -> str:
     return md_table(['file', 'f_T', 'schedules', 'statistics', "f_T's digest", 'right'], rows)
 
 
-def verdicts_table(root: Path) -> str:
-    """Models and data sets of a Mammoth checkout by whether they run here."""
-    verdicts = pd.read_csv(root / 'results/mammoth/verdicts.csv', keep_default_na=False)
+def verdicts_table(root: Path, file: str = 'verdicts') -> str:
+    """Models and data sets of Mammoth checkouts by whether they run here."""
+    verdicts = pd.read_csv(root / f'results/mammoth/{file}.csv', keep_default_na=False)
     verdicts['text'] = '`' + verdicts.name + '`'
     verdicts.loc[verdicts.verdict == 'fails', 'text'] += ': ' + verdicts.reason
     groups = verdicts.groupby(['kind', 'verdict'], sort=False).text
     rows = [[*group, len(texts), ', '.join(texts)] for group, texts in groups]
-    rows.sort(key=lambda row: (row[0] != 'model', -row[2]))
+    rows.sort(key=lambda row: (list(verdicts.kind).index(row[0]), -row[2]))
     return md_table(['', 'verdict', '', 'which'], rows)
 
 
@@ -234,11 +180,10 @@ TABLES = {
     'certificates': certificates_table,
     'tuned': tuned_table,
     'mammoth_verdicts': verdicts_table,
+    'mammoth_forks': partial(verdicts_table, file='forks'),
     'mammoth_configs': configs_table,
     'mammoth_schedules': partial(schedules_table, folder='mammoth'),
     'mammoth_compare': compare_table,
-    'orders': lambda root: orders_table(root / 'results/orders/seq-digits.csv'),
-    'orders_cifar100': lambda root: orders_table(root / 'results/orders/seq-cifar100.csv'),
 }
 
 

@@ -13,6 +13,7 @@ from bench.run.anytime import Anytime
 from bench.run.fitting import Fitting
 from core import rows as results
 from core.environment import results_folder
+from core.forks import their_errors
 from core.loss_watch import LossWatch
 from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import ContinualModel
@@ -72,7 +73,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
     if hasattr(model, 'abandonable'):
         model.abandonable = checkpoints.abandonable
     run = Run(model, dataset, args, begun, record, anytime, state, checkpoints)
-    with checkpoints:
+    with their_errors(f'--model {args.model}'), checkpoints:
         tasks = _run_tasks(run, first, tasks)
         if test and begun.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(run)

@@ -32,7 +32,7 @@ _CONSTANTS = {  # name: (a pattern of the value in Python, in words)
 
 
 # errors of torchvision, huggingface_hub, gdown and others, as far as they are no OSError
-_NO_DATA = re.compile('download|corrupt|connection|not found|http', re.IGNORECASE)
+_NO_DATA = re.compile('download|corrupt|connection|not found|http|error above', re.IGNORECASE)
 
 
 @contextmanager

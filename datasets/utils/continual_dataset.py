@@ -10,6 +10,7 @@ import functools
 import numpy as np
 import torch.nn.functional as F
 
+from core.forks import inherited
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.config import build, data_errors
@@ -74,6 +75,9 @@ class ContinualDataset:
         self.test_loaders = []
         self.eval_fn = self.evaluate
         self._make_stream()
+
+    def __getattr__(self, name: str):
+        return inherited(ContinualDataset, self, name)
 
     def _make_stream(self) -> None:
         """Set classes and tasks from the constants of the class and the flags."""

@@ -3,6 +3,7 @@
 import functools
 import inspect
 
+OF_DATA_SET = 'of-data-set'  # --backbone: the network that the data set's `get_backbone` makes
 _GETTERS = {
     'n_epochs': 'get_epochs',
     'batch_size': 'get_batch_size',
@@ -46,7 +47,8 @@ class _Default:
 def dataset_defaults(kind) -> dict:
     """flag -> default of a data-set class: of decorated functions and of Mammoth's getters.
 
-    A getter that needs the arguments of the run, or returns None, gives no default."""
+    A getter that needs the arguments of the run, or returns None, gives no default; a network, as
+    before 2024, is the backbone `of-data-set`."""
     defaults = {flag: _ask(kind, name) for flag, name in _GETTERS.items()}
     for base in reversed(kind.__mro__):
         for flag, function in _decorated.get((base.__module__, base.__qualname__), {}).items():
@@ -55,6 +57,8 @@ def dataset_defaults(kind) -> dict:
                 defaults[flag] = _ask(kind, function.__name__)
             else:  # a later method of the class took its name
                 defaults[flag] = function(kind.__new__(kind))
+    if hasattr(defaults['backbone'], 'forward'):
+        defaults['backbone'] = OF_DATA_SET
     return {flag: value for flag, value in defaults.items() if value is not None}
 
 
@@ -65,5 +69,5 @@ def _ask(kind, name: str):
         return attribute()
     try:
         return getattr(kind.__new__(kind), name)()
-    except AttributeError:  # no such getter, or it needs args or a constructor
+    except (AttributeError, TypeError):  # no such getter, or it needs args or a constructor
         return None

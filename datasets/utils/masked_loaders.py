@@ -78,7 +78,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
                 setattr(self, name, take(getattr(self, name), np.flatnonzero(mask)))
 
 
-def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
+def store_masked_loaders(train_dataset, test_dataset, setting, *of_forks) -> tuple:
     """(train loader, test loader) of the next task, also kept in `setting`.
 
     In this order: validation split, label noise, order of classes, the task's samples, missing
@@ -87,7 +87,8 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,),
         labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the
         labels.
-    setting: the `ContinualDataset`."""
+    setting: the `ContinualDataset`.
+    of_forks: options of a fork's own, without effect."""
     task = setting.begin_task()
     args = setting.args
     train = copy.copy(train_dataset)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from core.environment import get_device, warn_once
+from core.forks import inherited
 from core.loss_watch import LossWatch
 from core.plugins import is_shipped
 from scroll.adaptation.optimisers import eager
@@ -63,7 +64,7 @@ class ContinualModel(nn.Module):
         self.net = backbone
         self.loss = loss
         self.args = args
-        self.dataset = dataset
+        self.dataset = dataset = self.__dict__.get('dataset') if dataset is None else dataset
         self.transform = for_batches(transform)
         self.original_transform = transform
         if dataset is not None:
@@ -84,6 +85,13 @@ class ContinualModel(nn.Module):
         self.opt = self.get_optimizer() if backbone is not None else None
         # a subclass's own may need what is yet to come: `get_model`
         ContinualModel.to(self, self.device)
+
+    def __getattr__(self, name: str):
+        """An attribute of torch's, or one that the base class of the user's checkout has."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return inherited(ContinualModel, self, name)
 
     @classmethod
     def get_parser(cls, parser):
@@ -271,11 +279,11 @@ class ContinualModel(nn.Module):
     def meta_begin_epoch(self, epoch, dataset):
         """Reset the epoch's counter, then `begin_epoch`."""
         self.epoch_iteration = 0
-        self.begin_epoch(epoch, dataset)
+        _call(self.begin_epoch, epoch, dataset)
 
     def meta_end_epoch(self, epoch, dataset):
         """`end_epoch`."""
-        self.end_epoch(epoch, dataset)
+        _call(self.end_epoch, epoch, dataset)
 
     def meta_end_eval(self, dataset, accs):
         """`end_eval`."""
@@ -326,3 +334,13 @@ class ContinualModel(nn.Module):
                 'time: leave the flag out'
             )
         return nullcontext() if buffer is None else buffer.closed()
+
+
+def _call(hook, epoch: int, dataset):
+    """Call a hook of an epoch; in earlier versions of Mammoth it takes one of the two, or none."""
+    names = inspect.signature(hook).parameters
+    values = {'epoch': epoch, 'dataset': dataset}
+    if names.keys() <= values.keys():
+        hook(**{name: values[name] for name in names})
+    else:
+        hook(epoch, dataset)

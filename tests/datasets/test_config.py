@@ -45,7 +45,9 @@ def test_constants_are_set_on_the_instance_and_other_keys_are_flags(config, argu
     x = torch.full((2, 3, 4, 4), 0.5)
     # a static method of the file names its class
     assert torch.equal(dataset.get_normalization_transform()(x), x / 2)
-    assert torch.equal(dataset.get_denormalization_transform()(x), x * 2)
+    denormalise = dataset.get_denormalization_transform()
+    assert torch.equal(denormalise(x), x * 2)
+    assert denormalise.mean.shape == denormalise.std.shape == (3,)  # X-DER of Mammoth takes them so
     train, _ = dataset.get_data_loaders()
     assert train.dataset.targets.max() == 4
     inputs, _, plain = next(iter(train))

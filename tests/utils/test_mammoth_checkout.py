@@ -3,6 +3,7 @@ Mammoth has.
 """
 
 import os
+import shutil
 import sys
 
 import pytest
@@ -12,6 +13,8 @@ from bench.cli.parsing import parse_args
 from bench.run.building import initialize
 from bench.run.training import train
 from core.environment import warn_once
+from core.plugins import ROOT
+from models import get_model_class
 from tests.conftest import python, refused, words_of, written
 
 METHOD = """
@@ -300,3 +303,150 @@ def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(che
     )
     # ours take any labels
     assert sorted(initialize(args)[1].task_classes(0).tolist()) == sorted(last[0])
+
+
+OLD = {
+    'models/old.py': """
+from datasets import NAMES
+from models.utils.continual_model import ContinualModel
+from utils.args import *
+
+def get_parser() -> ArgumentParser:
+    parser = ArgumentParser(description='Mammoth of 2021')
+    add_management_args(parser)
+    add_rehearsal_args(parser)
+    add_aux_args(parser)
+    return parser
+
+class Old(ContinualModel):
+    NAME = 'old'
+    COMPATIBILITY = ['class-il']
+
+    def __init__(self, backbone, loss, args, transform):
+        super(Old, self).__init__(backbone, loss, args, transform)
+        self.twin = self.dataset.get_backbone()
+        self.said = [args.where, args.place, args.aux, args.rate, self.tag]
+        assert 'seq-digits' in NAMES
+        self.epochs = []
+
+    def observe(self, inputs, labels, not_aug_inputs):
+        self.opt.zero_grad()
+        loss = self.halved(self.loss(self.net(inputs), labels))
+        loss.backward()
+        self.opt.step()
+        return loss.item(), 0
+
+    def end_epoch(self, epoch):
+        self.epochs.append((epoch, self._cpt))
+""",
+    'utils/args.py': """
+from argparse import ArgumentParser
+from datasets import NAMES as DATASET_NAMES
+from models import get_all_models
+
+def add_management_args(parser):
+    parser.add_argument('--where', default='here', choices=list(get_all_models().keys()))
+
+def add_aux_args(parser):
+    parser.add_argument('--aux', type=int, default=3)
+""",
+    'main.py': LOUD + "parser.add_argument('--place', type=int, default=7)\n",
+    'utils/best_args.py': "best_args = {'seq-digits': {'old': {20: {'rate': 0.5, 'lr': 0.07}}}}\n",
+    'models/utils/continual_model.py': """
+class ContinualModel:
+    def __init__(self, backbone, loss, args, transform):
+        self.tag = args.where + '!'
+
+    @property
+    def cpt(self):
+        raise RuntimeError('it is ours')
+
+    def halved(self, loss):
+        return loss / 2
+""",
+    'datasets/old.py': """
+from backbone.resnet_cifar import resnet34
+from datasets.seq_digits import SequentialDigits
+
+class OldDigits(SequentialDigits):
+    NAME = 'old-digits'
+
+    @staticmethod
+    def get_backbone():
+        return resnet34(10, 2)
+""",
+}
+
+
+@pytest.fixture
+def fork(checkout):
+    """The checkout, as if it were of 2021, without a folder `backbone`."""
+    shutil.rmtree(checkout / 'backbone')
+    return written(checkout, OLD)
+
+
+OLD_RUN = FLAGS.replace('seq-digits', 'old-digits').replace(NET, '--weights none')
+
+
+def test_a_method_of_2021_runs_with_its_flags_its_base_class_and_its_data_sets_network(
+    fork, tmp_path
+):
+    words = OLD_RUN, '--rate 0.25 --mammoth', fork, '--base_path', tmp_path
+    model, dataset, args = initialize(given(*words, model='old'))
+    assert args.backbone == 'of-data-set'
+    assert type(model.net) is type(model.twin) is type(dataset.get_backbone())
+    assert model.said == ['here', 7, 3, 0.25, 'here!']
+    assert 'task2' in train(model, dataset, args)
+    assert model.epochs == [(0, 5), (0, 5)]
+
+
+def test_values_that_only_its_best_args_have_are_required_without_them(fork):
+    words = FLAGS.replace('--lr 0.05', ''), '--mammoth', fork
+    args = given(*words, '--load_best_args', model='old')
+    assert (args.rate, args.lr) == (0.5, 0.07)
+    with refused('--rate is missing'):
+        given(*words, '--lr 0.1', model='old')
+
+
+@pytest.mark.parametrize(
+    'line, said',
+    [('import no_such_package', 'no_such_package'), ('args.own_loop', 'args.own_loop')],
+)
+def test_what_nobody_has_is_one_line_that_names_it_and_the_place(fork, tmp_path, line, said):
+    old = OLD['models/old.py'].replace('self.epochs = []', f'self.epochs = []\n        {line}')
+    (fork / 'models' / 'old.py').write_text(old)
+    args = given(OLD_RUN, '--rate 1 --mammoth', fork, '--base_path', tmp_path, model='old')
+    with refused('--model old: models/old.py:23', said):
+        initialize(args)
+
+
+def test_of_two_files_with_one_name_the_last_counts_and_nested_keys_have_no_effect(fork, capsys):
+    written(
+        fork,
+        {
+            'models/older.py': OLD['models/old.py'].replace('class Old(', 'class Older('),
+            'models/config/old.yaml': 'model: old\ntraining: {lr: 1}\ndefault: {lr: 0.02}\n',
+            'datasets/configs/seq-digits/nested.yaml': (
+                'backbone: {type: reduced-resnet18, args: {num_filters: 3}}\n'
+            ),
+        },
+    )
+    args = given(
+        '--dataset seq-digits --weights none --buffer_size 20 --rate 1 --mammoth',
+        fork,
+        '--dataset_config nested',
+        model='old',
+    )
+    assert (args.lr, args.backbone, args.num_filters) == (0.02, 'reduced-resnet18', 3)
+    assert get_model_class('old').__name__ == 'Older'
+    warned = capsys.readouterr().err
+    assert all(text in warned for text in ('models/older.py', 'model is no section'))
+
+
+def test_the_variable_alone_lets_utils_have_names_of_the_checkout(fork):
+    (fork / 'utils' / '__init__.py').write_text('own = 3\n')
+    code = (
+        'import os, sys\nos.environ["MAMMOTH_PATH"] = sys.argv[1]\nimport utils; print(utils.own)'
+    )
+    result = python('-c', code, fork, cwd=ROOT)
+    assert result.stdout == '3\n', result.stderr
