@@ -32,10 +32,10 @@ test-avx2: .venv/installed-dev
 		tests/scroll/test_rounded.py tests/models/test_mir.py \
 		tests/bench/test_certificates.py::test_the_committed_certificate_of_the_digits_holds_here
 
-# The 95 % of tests/mutants.py, for the files whose every bit counts; an hour each.
+# The 95 % of tests/mutants.py, for the files whose every bit counts; an hour each, with --sample 80 minutes.
 mutants: .venv/installed-dev    ## changes single operators, constants, statements and expects the tests to notice
 	OMP_NUM_THREADS=1 $(RUN) tests/mutants.py scroll/sums/statistics.py tests/scroll/test_statistics.py tests/scroll/test_statistics_files.py tests/scroll/test_parts.py::test_files_of_before_features_were_rounded_to_float32_are_refused tests/scroll/test_hostile_inputs.py::test_sums_that_memory_cannot_hold_are_refused_before_they_are_made
-	OMP_NUM_THREADS=1 $(RUN) tests/mutants.py scroll/sums/exemplars.py tests/scroll/test_exemplars.py
+	OMP_NUM_THREADS=1 $(RUN) tests/mutants.py scroll/sums/exemplars.py tests/scroll/test_exemplars.py tests/scroll/test_byte_order.py
 	OMP_NUM_THREADS=1 $(RUN) tests/mutants.py scroll/heads/rounded.py tests/scroll/test_rounded.py
 	OMP_NUM_THREADS=1 $(RUN) tests/mutants.py scroll/ground/grid.py tests/scroll/test_grid.py
 
