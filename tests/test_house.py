@@ -37,7 +37,6 @@ ROOMS = [
     'commands',
 ]
 EXCEPTION = 'utils.main', 'bench.cli.command'  # Mammoth's name for the command that trains
-CLAUSES = ['What', 'Of', 'As', 'Those', 'These', 'When', 'Where', 'Which', 'With', 'At', 'By']
 
 
 def module_name(path: Path) -> str:
@@ -91,17 +90,6 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_docstrings_begin_with_a_verb_or_a_noun():
-    wrong = []
-    for path in (*MODULES.values(), *(ROOT / 'tests').rglob('*.py')):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-                text = ast.get_docstring(node) or ' '
-                if text.partition(' ')[0] in CLAUSES:
-                    wrong.append(f'{path.relative_to(ROOT)}: {text.splitlines()[0]}')
-    assert wrong == []
-
-
-def test_docstrings_begin_with_a_verb_or_a_noun():
     clause = re.compile(r'(What|Of|As|Those|These|When|Where|Which|With|At|By)\b')
     found = []
     for path in [*MODULES.values(), *ROOT.glob('tests/**/*.py')]:
@@ -117,6 +105,6 @@ def test_the_type_checker_finds_no_more_errors_in_the_library_than_before():
     """Lower the number whenever there are fewer."""
     command = [sys.executable, '-m', 'basedpyright', '--outputjson', '--pythonpath', sys.executable]
     found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout)
-    assert found['summary']['errorCount'] <= 50, [
+    assert found['summary']['errorCount'] <= 47, [
         (error['file'], error['message']) for error in found['generalDiagnostics']
     ]
