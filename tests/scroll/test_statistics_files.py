@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from scroll.files import edits
-from scroll.ground.grid import quantise
+from scroll.ground.grid import GRID, quantise
 from scroll.learners.state import State
-from scroll.sums.statistics import Statistics
+from scroll.sums.statistics import Statistics, contradiction
 from tests.scroll.conftest import make_stream, of
 
 STREAM = make_stream(np.arange(60) % 4, seed=3)
@@ -41,6 +41,24 @@ def test_shares_put_together_are_what_one_machine_counts(shares, command):
         assert len(err.splitlines()) == 1
         assert Statistics.load(f'{number}.npz').digest() == expected
     assert command('digest', 'all.npz')[1] == f'{expected}\n'
+
+
+@pytest.mark.parametrize('product, possible', [(-1, True), (0, True), (1, True), (-2, False)])
+def test_sums_may_not_vary_less_than_not_at_all(product, possible):
+    """One class; of two features with one mean, variance v and covariance `product` times v."""
+    n, a = 80, GRID // 2
+    v = n * a * a // 10
+    sums = np.array([[n * a, n * a, n * GRID]])
+    gram = np.outer(sums[0], sums[0]) // n
+    gram[:2, :2] += v * np.array([[1, product], [product, 1]])
+    wrong = contradiction(np.array([n]), sums, gram)
+    assert wrong == ('' if possible else 'a Gram matrix too small for the sums')
+
+
+def test_statistics_of_nothing_change_nothing():
+    full = of(STREAM)
+    assert of(STREAM).merge(Statistics(5)).digest() == full.digest()
+    assert Statistics(5).merge(full).digest() == full.digest()
 
 
 def test_removed_is_never_seen(shares, command):
