@@ -112,6 +112,9 @@ def test_the_middle_goes_to_the_even_neighbour_also_next_to_thirds(q, even):
     """X = q + 1/2 exactly, in a column of its own and in one whose other entry, 1/3, never ends."""
     right = np.array([[2 * q + 1, 2 * q + 1], [0, 1]])
     assert solve(np.diag([1, 2]), 1, right, 0).tolist() == [[even, even], [0, 0]]
+    many = np.hstack([right] * 5)  # are solved by the inverse
+    assert solve(np.diag([1, 2]), 1, many, 0).tolist() == [[even] * 10, [0] * 10]
+    assert solve(np.diag([1]), 1, many[:1], 0).tolist() == [[even] * 10]
     assert solve(np.diag([1, 2]), 1, right, -30)[1].tolist() == [0, round(2**30 / 3)]
 
 
