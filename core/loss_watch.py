@@ -25,9 +25,8 @@ class LossWatch:
         self._checked = time.monotonic()
 
     def add(self, loss) -> bool:
-        """Note what `observe` returned: a number, a tensor, some with the loss first, a
-        dict with 'loss', or None. Returns
-        whether it was checked."""
+        """Note what `observe` returned: a number, a tensor, a tuple that begins with one, a dict
+        with 'loss', or None. Returns whether it was checked."""
         loss = loss.get('loss') if isinstance(loss, dict) else loss
         loss = loss[0] if isinstance(loss, tuple) else loss  # of forks: the loss, its parts
         if loss is not None:
