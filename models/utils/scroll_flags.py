@@ -40,7 +40,7 @@ _ADAPTATION = {  # flag: attribute of `Adaptation`, which has its default and it
     'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
     'scale': ('scale', 'initial logit scale, where it is not calibrated'),
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first, if f_T beats guessing'),
-    'adapt_prior': ('prior', 'exemplars that an f_T of ridge counts for, in targets and f*; 0: none'),
+    'adapt_prior': ('prior', "exemplars that ridge's f_T counts for, in targets and f*; 0: none"),
     'adapt_averaging': ('averaging', 'f* is made of a running mean of the parameters'),
     'exact_adaptation': (
         'exact',
