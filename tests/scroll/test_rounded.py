@@ -161,6 +161,12 @@ def test_solved_rows_have_the_same_bits_on_every_machine(count, shift, digest):
     assert hashlib.sha256(out.astype('<f8').tobytes()).hexdigest()[:16] == digest
 
 
+def test_many_solutions_may_be_as_far_apart_as_int64_reaches():
+    most = 2**60 - 1
+    right = np.array([[-most, most, 0, 1, 2, 3]])
+    assert np.array_equal(solve(np.zeros((1, 1), np.int64), 1, right, -2), 4 * right)
+
+
 def test_a_row_does_not_depend_on_the_others():
     r = np.random.default_rng(0)
     rows = r.integers(-9, 9, (1040, 520))

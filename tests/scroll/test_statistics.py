@@ -310,6 +310,8 @@ def test_a_direction_that_no_sample_had_is_not_removed():
     other[0, 5] *= -1
     with refused('Gram matrix'):
         s.remove(other, [0])
+    with refused('Gram matrix'):  # nor where a class goes with it
+        s.remove(np.concatenate([other, features[1::2]]), [0] + 30 * [1])
     assert s.remove(features[:1], [0]).total == 59
     arrays = Statistics(2).add([[999, 999]] * 4, [0] * 4).state_dict()
     scatter = np.array([[1, -2, 0], [-2, 1, 0], [0, 0, 0]])  # negative where the mean is

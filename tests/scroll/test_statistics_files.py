@@ -45,13 +45,14 @@ def test_shares_put_together_are_what_one_machine_counts(shares, command):
 
 @pytest.mark.parametrize('product, possible', [(-1, True), (0, True), (1, True), (-2, False)])
 def test_sums_may_not_vary_less_than_not_at_all(product, possible):
-    """One class; of two features with one mean, variance v and covariance `product` times v."""
+    """Two classes with opposite means; of two features variance v and covariance `product` times v
+    within classes, which only a matrix without what is between them shows."""
     n, a = 80, GRID // 2
     v = n * a * a // 10
-    sums = np.array([[n * a, n * a, n * GRID]])
-    gram = np.outer(sums[0], sums[0]) // n
+    mean = np.array([[a, a, GRID], [-a, -a, GRID]])
+    gram = n * mean.T @ mean
     gram[:2, :2] += v * np.array([[1, product], [product, 1]])
-    wrong = contradiction(np.array([n]), sums, gram)
+    wrong = contradiction(np.array([n, n]), n * mean, gram)
     assert wrong == ('' if possible else 'a Gram matrix too small for the sums')
 
 
