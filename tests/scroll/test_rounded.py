@@ -167,6 +167,19 @@ def test_many_solutions_may_be_as_far_apart_as_int64_reaches():
     assert np.array_equal(solve(np.zeros((1, 1), np.int64), 1, right, -2), 4 * right)
 
 
+def test_parts_of_a_solution_may_be_larger_than_int64_holds():
+    direction = np.array([[3], [7]])
+    gram = direction @ direction.T << 34
+    right = direction * [-(1 << 56), 1 << 56, 3, 1 << 40, 5, 6, 7, 8, 9]
+    assert solve(gram, 1, right, -38).tolist() == rounded(gram, 1, right, -38)
+
+
+def test_right_sides_may_differ_much_in_one_row_and_little_in_another():
+    gram = gram_of(np.array([[3, 1], [1, 2]]))
+    right = np.array([np.arange(9) << 52, np.arange(9) % 2])
+    assert solve(gram, 7, right, -3).tolist() == rounded(gram, 7, right, -3)
+
+
 def test_a_row_does_not_depend_on_the_others():
     r = np.random.default_rng(0)
     rows = r.integers(-9, 9, (1040, 520))
