@@ -14,6 +14,7 @@ import torch
 
 from core.arguments import Flag, real, whole
 from models.utils.replay_model import ReplayModel
+from scroll.adaptation.optimisers import eager
 from scroll.ground.errors import InputError
 from scroll.ground.grid import sample_keys
 from scroll.ground.randomness import stream_seed, torch_stream
@@ -107,7 +108,7 @@ class Gdumb(ReplayModel):
         order = np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))
         images = images[order]
         labels = labels[order]
-        opt = torch.optim.SGD(
+        opt = eager(torch.optim.SGD)(
             self.net.parameters(),
             lr=args.maxlr,
             momentum=args.optim_mom,

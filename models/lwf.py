@@ -11,6 +11,7 @@ import torch
 from core.arguments import Flag, real
 from models.utils.continual_model import ContinualModel
 from models.utils.losses import masked_cross_entropy, softened_cross_entropy
+from scroll.adaptation.optimisers import eager
 from utils.buffer import logits_of, plain_samples
 from utils.evaluate import eval_mode
 
@@ -51,7 +52,7 @@ class Lwf(ContinualModel):
         """Train the head's rows of the new classes for `--n_epochs`, on features in eval mode."""
         new = self.seen & ~self.old
         head = self.net.classifier
-        opt = torch.optim.SGD(head.parameters(), lr=self.args.lr)
+        opt = eager(torch.optim.SGD)(head.parameters(), lr=self.args.lr)
         with eval_mode(self.net):
             for _ in range(self.args.n_epochs):
                 for inputs, labels, *_ in dataset.train_loader:

@@ -118,6 +118,6 @@ def check_kind(labels, others, source: str = 'before') -> None:
 
 def by_label(labels: np.ndarray):
     """Yield (label, its positions) of checked labels (N,), labels in ascending order."""
-    classes, rows = np.unique(labels, return_inverse=True)
-    for row, label in enumerate(classes.tolist()):
-        yield label, np.flatnonzero(rows == row)
+    classes, rows, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    order = np.argsort(rows, kind='stable')
+    yield from zip(classes.tolist(), np.split(order, np.cumsum(counts)[:-1]))
