@@ -12,6 +12,7 @@ learned.
     python -m scroll show all.npz                               # classes, counts, digest
     python -m scroll export state.npz -o FOLDER                 # weights, certificate
     python -m scroll export state.npz -o model.onnx             # a graph alone
+    python -m scroll mammoth PATH                               # --model scroll in a Mammoth
 
 `-o -` of predict is standard output. Of several commands that write one file, one works at a time.
 
@@ -31,6 +32,7 @@ from scroll.ground.errors import InputError
 
 try:
     from scroll.commands import states
+    from scroll.commands.mammoth import add_mammoth_command
     from scroll.ground import archive
 except ModuleNotFoundError as missing:  # a clone without its packages
     print(
@@ -59,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
     states.add_stream_commands(command)
     states.add_state_commands(command)
+    add_mammoth_command(command)
     return parser
 
 
