@@ -54,8 +54,9 @@ def best_args(model: str, dataset: str) -> dict:
 
 def add_missing_flags(parser, model) -> None:
     """Add the flags that loaded files of the checkout read and the parser lacks, as its main.py or
-    utils/args.py declares them; those that only its `best_args` has values of are required."""
-    root = checkout()
+    utils/args.py declares them; those that only its `best_args` has values of are required. A
+    method of this project needs none."""
+    root = None if is_shipped(model) else checkout()
     text = ''
     for module in list(sys.modules.values()) if root else ():
         file = Path(getattr(module, '__file__', None) or '')

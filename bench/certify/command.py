@@ -38,7 +38,8 @@ from bench.cli import parsing as cli
 from bench.resume.checkpoints import project_digest
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
-from core.plugins import MAMMOTH, normalise
+from core.mammoth import checkout
+from core.plugins import normalise
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from models import PLUGINS, get_model_class
 from scroll.embedding.machine import describe_machine
@@ -224,9 +225,10 @@ def prepare(options, words: list) -> Plan:
                 f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
                 'certified'
             )
+        theirs = PLUGINS.is_theirs(args.model)
         identity = {
             'arguments': arguments,
-            'model': f'{MAMMOTH if PLUGINS.is_theirs(args.model) else ""}{model.NAME}',
+            'model': f'{checkout().name}:{model.NAME}' if theirs else model.NAME,
             'dataset': dataset.NAME,
             'seed': args.seed,
             'data_digest': data_digest(dataset),
@@ -355,9 +357,11 @@ def settings_of(args, dataset) -> dict:
     """flag -> value, of what a method's lines depend on besides the data: its own flags, the
     backbone and the seed. Written out, since defaults may change."""
     own = ArgumentParser(add_help=False)
-    cli.add_model_args(own, get_model_class(args.model))
+    model = get_model_class(args.model)
+    cli.add_model_args(own, model)
+    cli.add_missing_flags(own, model)
     names = [flag.dest for flag in own._actions if affects(args, flag.dest) == 'result']
-    values = {name: getattr(args, name) for name in ('weights', 'seed', *names)}
+    values = {name: getattr(args, name, None) for name in ('weights', 'seed', *names)}
     return {
         name: value
         for name, value in values.items()

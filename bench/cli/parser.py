@@ -83,7 +83,8 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
     if not any(
         'get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__
     ):  # the oldest files have a function in the place of a method
-        get_parser = getattr(sys.modules.get(model.__module__), 'get_parser', get_parser)
+        # not what a checkout's file of that name has
+        get_parser = vars(sys.modules.get(model.__module__, object)).get('get_parser', get_parser)
     try:
         added = get_parser(parser) if inspect.signature(get_parser).parameters else get_parser()
     except argparse.ArgumentError as error:

@@ -168,6 +168,13 @@ def compare_table(root: Path) -> str:
     )
 
 
+def authors_table(root: Path) -> str:
+    """SCROLL as its authors published it and ours; last, how many different values there are."""
+    runs = pd.read_csv(root / 'results/mammoth/authors.csv', dtype=str).set_index('schedule').T
+    runs['different'] = runs.nunique(axis=1)
+    return md_table(['', *runs], runs.reset_index().to_numpy())
+
+
 def by_method(path: Path) -> dict:
     """Method -> DataFrame of its rows, the one that depends least on the schedule first."""
     methods = dict(list(pd.read_csv(path, keep_default_na=False).groupby('model', sort=False)))
@@ -184,6 +191,7 @@ TABLES = {
     'mammoth_configs': configs_table,
     'mammoth_schedules': partial(schedules_table, folder='mammoth'),
     'mammoth_compare': compare_table,
+    'mammoth_authors': authors_table,
 }
 
 

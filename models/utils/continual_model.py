@@ -272,9 +272,10 @@ class ContinualModel(nn.Module):
         self.begin_task(dataset)
 
     def meta_end_task(self, dataset):
-        """`end_task`, then the task is counted."""
+        """`end_task`, then the task is counted, unless the method has."""
+        task = self.current_task
         self.end_task(dataset)
-        self.current_task += 1
+        self.current_task = task + 1
 
     def meta_begin_epoch(self, epoch, dataset):
         """Reset the epoch's counter, then `begin_epoch`."""

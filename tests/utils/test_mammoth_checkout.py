@@ -2,6 +2,7 @@
 Mammoth has.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 import core.configs
+from bench.certify import command as certify
 from bench.cli.parsing import parse_args
 from bench.run.building import initialize
 from bench.run.training import train
@@ -338,6 +340,9 @@ class Old(ContinualModel):
 
     def end_epoch(self, epoch):
         self.epochs.append((epoch, self._cpt))
+
+    def end_task(self, dataset):
+        self.current_task += 1
 """,
     'utils/args.py': """
 from argparse import ArgumentParser
@@ -398,6 +403,28 @@ def test_a_method_of_2021_runs_with_its_flags_its_base_class_and_its_data_sets_n
     assert model.said == ['here', 7, 3, 0.25, 'here!']
     assert 'task2' in train(model, dataset, args)
     assert model.epochs == [(0, 5), (0, 5)]
+    assert model.current_task == 2
+    given(FLAGS, '--mammoth', fork, model='er')  # needs none of its flags
+
+
+def test_a_certificate_names_the_fork_and_has_its_flags(fork, tmp_path):
+    old = OLD['models/old.py'].replace('self.dataset.get_backbone()', 'backbone')
+    (fork / 'models' / 'old.py').write_text(old)
+    words = words_of(
+        '--model old --dataset seq-digits --schedules 0 --batch_size 64 --n_epochs 1 --lr 0.05',
+        '--rate 0.25 --buffer_size 20 --mammoth',
+        fork,
+        NET,
+        '--out',
+        tmp_path / 'out',
+        '--base_path',
+        tmp_path,
+    )
+    certify.certify(*certify.parse_options(words))
+    (path,) = (tmp_path / 'out').glob('certificate-*')
+    certificate = json.loads(path.read_text())
+    assert certificate['model'] == f'{fork.name}:old'
+    assert {'rate': 0.25, 'place': 7, 'aux': 3}.items() <= certificate['settings'].items()
 
 
 def test_values_that_only_its_best_args_have_are_required_without_them(fork):
