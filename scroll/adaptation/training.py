@@ -381,11 +381,6 @@ def lifted(units: torch.Tensor, lift: Lift, exact: bool = False) -> torch.Tensor
     products = units @ tensor(lift.matrix)
     if lift.kind == 'relu':
         random = torch.relu(products) * 2.0**-lift.shift
-    elif lift.kind == 'relu7':
-        random = products.clamp(0, 4 * one) * 2.0**-lift.shift
-        if exact:
-            step = 2.0**lift.low_bits
-            random = (random / step).floor().clamp(max=127) * step
     elif lift.kind == 'square':
         random = (products * products / (8 * one)).clamp(max=one)
     else:

@@ -45,7 +45,6 @@ _ENDINGS = {'.safetensors': 'safetensors', '.pt2': 'torch', '.onnx': 'onnx'}
 _UNIT = 'u = round(2^18 x / |x|) / 2^18; x in float32, below 2^-126 in size as 0'
 _LIFTED = {
     'relu': 'h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
-    'relu7': 'h = [u, 2^(13 - s) min(max(0, floor(u matrix / 2^13)), 127)], s as of relu',
     'square': 'h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
     'fourier': 'h = [u, table[angles]], angles = u matrix turns + offsets, in turns',
 }

@@ -35,7 +35,7 @@ PUBLISHED = {  # names of papers: head, lift
 }
 TARGETS = ('pm1', 'onehot')
 NCC_BIASES = ('exact', 'paper', 'zero')
-LIFTS = ('relu', 'relu7', 'square', 'fourier')
+LIFTS = ('relu', 'square', 'fourier')
 MAX_LIFT_WIDTH = 1 << 15
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
 HEAD_CHOICES = (*HEAD_NAMES, AUTO)

@@ -114,9 +114,9 @@ class Scroll:
             whenever f_T is made.
         pooling: share of the common covariance in that of each class, for qda, 0 to 1; or 'auto':
             the best of .3, .5, .7 and .9 on the buffer, leave-one-out.
-        lift: lift of the features before they are counted (`scroll.sums.lift`): 'relu', 'relu7',
-            'square' or 'fourier'; 'none'; or 'auto': as the head says, rp and auto relu, rff
-            fourier, the others none.
+        lift: lift of the features before they are counted (`scroll.sums.lift`): 'relu', 'square'
+            or 'fourier'; 'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the
+            others none.
         lift_dim: width of the lift.
         lift_seed: seed of its random matrix.
         lift_bandwidth: length scale of the lift 'fourier'.

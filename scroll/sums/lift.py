@@ -24,15 +24,13 @@ from scroll.ground.grid import GRID, GRID_BITS
 from scroll.ground.settings import LIFTS, MAX_LIFT_WIDTH
 
 # products are exact
-_MAX_DIM = dict.fromkeys(('relu', 'relu7', 'square'), 1 << 12) | {'fourier': 1 << 14}
+_MAX_DIM = dict.fromkeys(('relu', 'square'), 1 << 12) | {'fourier': 1 << 14}
 SQUARE_BITS = 21  # of the square of a product, below those that are kept
-_CUT = 13  # bits of a product that `relu7` leaves out
 _TABLE_BITS = 12  # the table has 2^12 cosines
 _NORMAL_BITS = 32  # a weight of `fourier` is the number of ones among 32 bits, less half
 # with it a product of 1 is a whole turn
 _LEAST_BANDWIDTH = 1 / (2 * pi * (_NORMAL_BITS / 4) ** 0.5)
 _BLOCK = 1 << 24  # numbers of h in a block
-_CACHED = 1 << 20  # numbers of a block that caches hold
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,13 @@ class Lift:
     s with 2^s >= sqrt(d), so that no number leaves the grid. |u R| is at most 2^18 sqrt(d), also on
     the way: float32 adds it exactly for d <= 4096.
 
-    relu7: as relu, cut to the 7 bits from 2^(13 - s) on, so that a Gram matrix is counted in
-    float32 or 8-bit integers (`scroll.sums.products`); what is above them, where u R is 4 or more,
-    becomes the largest.
     square: R as of relu; phi is x^2 / 8, at most 1. What is linear in h is quadratic in u.
     fourier: R has whole numbers near to normal (variance 8); phi(x) = 2^-4 cos(2 pi (x c + b)) with
     the offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2));
     angles and cosines are looked up. `scroll.adaptation.training.lifted` does the same with
     tensors.
 
-    kind: 'relu', 'relu7', 'square' or 'fourier'.
+    kind: 'relu', 'square' or 'fourier'.
     dim: d.
     width: M.
     seed: of R.
@@ -92,11 +87,6 @@ class Lift:
     def shift(self) -> int:
         """Shift s of `relu`."""
         return ((self.dim - 1).bit_length() + 1) // 2
-
-    @property
-    def low_bits(self) -> int:
-        """Number of bits that are 0 at the end of every random feature; at most 7 others follow."""
-        return _CUT - self.shift if self.kind == 'relu7' else 0
 
     @property
     def turns(self) -> int:
@@ -150,25 +140,11 @@ class Lift:
             angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
             angles = angles * self.turns + self.offsets >> GRID_BITS + self.TURN_BITS - _TABLE_BITS
             return cosine_table()[angles & (1 << _TABLE_BITS) - 1]
-        if self.kind == 'relu7':
-            return self.seven_bit(features).T.astype(np.int32) << self.low_bits
         products = self._products(features).astype(np.int32)
         if self.kind == 'relu':
             return np.clip(products >> self.shift, 0, GRID)
         squares = products.astype(np.int64) ** 2 >> SQUARE_BITS
         return np.minimum(squares, GRID).astype(np.int32)
-
-    def seven_bit(self, features: np.ndarray) -> np.ndarray:
-        """Return the random features of `relu7` without their low bits, transposed: uint8 (M, N),
-        from 0 to 127.
-        """
-        out = np.empty((self.width, len(features)), np.uint8)
-        rows = max(_CACHED // self.width, 1)
-        for start in range(0, len(features), rows):
-            products = self._products(features[start : start + rows]).T
-            products *= 2.0**-_CUT
-            out[:, start : start + rows] = np.clip(products, 0, 127, out=products)
-        return out
 
     def _products(self, features: np.ndarray) -> np.ndarray:
         """Return u R, float32 whole numbers (N, M), in units of 2^-18."""
