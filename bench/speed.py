@@ -204,8 +204,8 @@ def has_vnni() -> bool:
 
 
 def sums(measure, dim):
-    """Exact statistics, compared with X'X in float64, those of a lift, and the buffer
-    of 500 on top of them."""
+    """Exact statistics, compared with X'X in float64, those of a lift, too, and buffers on top of
+    them."""
     features = quantise(np.random.default_rng(0).normal(size=(SAMPLES, dim)))
     x = np.concatenate([features / 2.0**GRID_BITS, np.ones((SAMPLES, 1))], axis=1)
     labels = np.repeat(np.arange(CLASSES), SAMPLES // CLASSES)
