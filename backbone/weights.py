@@ -4,7 +4,7 @@ A weights file is a safetensors file: every tensor of the feature extractor (no 
 precision, and as metadata one JSON text with the architecture and its options, input size,
 normalisation, the classes and data it was trained on and how well it does. Where files lie by name,
 `backbone/weight_files.py` says; others: checkpoints (`backbone/checkpoints.py`), networks of timm
-and transformers (`backbone/libraries.py`).
+(`backbone/libraries.py`).
 """
 
 import json
@@ -207,12 +207,12 @@ def load(name: str, tensors: bool = True) -> Weights:
 
 
 def _of_a_library(name: str, tensors: bool) -> Weights:
-    net, preprocessing, backbone, options, info = network_of(name)
+    net, preprocessing, options, info = network_of(name)
     fields = asdict(preprocessing)
     levels = [fields.pop(key) for key in ('input_size', 'mean', 'std')]
     state = feature_tensors(net) if tensors else {}
     digest = bytes(net.origin.tolist()).hex()
-    return Weights(name, digest, state, backbone, dict(options), *levels, dict(info), fields)
+    return Weights(name, digest, state, 'timm', dict(options), *levels, dict(info), fields)
 
 
 @lru_cache(maxsize=2)  # a run asks several times, and BYOL's file takes seconds

@@ -62,8 +62,7 @@ def add_selection_args(parser) -> None:
         'published '
         'checkpoint (url-resnet18, rfs-resnet12, byol-resnet50; the error says where '
         'to get it), or '
-        'any image network of timm or transformers (timm:vit_small_patch16_224, '
-        'transformers:facebook/dinov2-small; with ,random=SEED behind it)'
+        'any image network of timm (timm:vit_small_patch16_224; with ,random=SEED behind it)'
         ' (default: compact; none where a backbone is asked for)',
     )
     flag(

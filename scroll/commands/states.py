@@ -40,7 +40,7 @@ def add_stream_commands(command) -> None:
             '--embedder',
             metavar='WEIGHTS',
             default='',
-            help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME',
+            help='of images, bytes in Parquet (image, y): {timm,MODULE}:NAME',
         )
         _add_out(parser)
     _add_out(predict_parser, 'file to write; - is standard output')

@@ -252,16 +252,6 @@ class Embedder:
         signature(cls).bind(None, None, **options)  # before weights are fetched
         return cls(*timm_network(name, file, random, img_size), **options)
 
-    @classmethod
-    def from_transformers(cls, name: str, *, random: int | None = None, **options) -> 'Embedder':
-        """An embedder of a network of transformers, with the preprocessing of its image processor;
-        as `from_timm`. name: of a model on the hub, or a folder that `save_pretrained` wrote, of
-        network and processor."""
-        from scroll.embedding.libraries import transformers_network
-
-        signature(cls).bind(None, None, **options)
-        return cls(*transformers_network(name, random), **options)
-
     def with_net(self, net: nn.Module, dtype: str | None = None) -> 'Embedder':
         """An embedder for another network, without a cache, otherwise alike unless a dtype is
         given; never in integers."""

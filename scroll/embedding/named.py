@@ -25,18 +25,17 @@ def embedder_of(text: str):
     """The `Embedder` that a text names, one for the process; None of ''; InputError if it names
     none.
 
-    `timm:NAME` and `transformers:NAME`: by `Embedder.from_timm` and `from_transformers`.
-    `MODULE:NAME`: the result of this function. Options follow:
-    `timm:vit_small_patch16_224,file=v.safetensors,dtype=bfloat16`."""
+    `timm:NAME`: by `Embedder.from_timm`. `MODULE:NAME`: the result of this function. Options
+    follow: `timm:vit_small_patch16_224,file=v.safetensors,dtype=bfloat16`."""
     module, name, options = with_options(text)
     try:
-        if module in ('timm', 'transformers'):
+        if module == 'timm':
             from scroll.embedding.embedder import Embedder
 
-            return getattr(Embedder, f'from_{module}')(name, **options)
+            return Embedder.from_timm(name, **options)
         return getattr(importlib.import_module(module), name)(**options) if text else None
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(
-            f'--embedder {text}: expected timm:NAME, transformers:NAME or MODULE:NAME of what '
+            f'--embedder {text}: expected timm:NAME, or MODULE:NAME of what '
             f'makes an Embedder ({" ".join(str(error).split())[:300]})'
         ) from error

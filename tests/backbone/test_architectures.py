@@ -36,10 +36,10 @@ def count(parameters) -> int:
 
 
 def test_this_table_has_every_name():
-    """The others need timm or transformers (`test_libraries.py`), or take features
+    """The others need timm (`test_libraries.py`), or take features
     (`test_seq_features.py`).
     """
-    assert set(get_backbone_names()) == {*OPTIONS, 'timm', 'transformers', 'linear', 'mlp'}
+    assert set(get_backbone_names()) == {*OPTIONS, 'timm', 'linear', 'mlp'}
 
 
 @pytest.mark.parametrize(

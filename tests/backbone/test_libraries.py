@@ -1,5 +1,4 @@
-"""`--weights timm:NAME` and `transformers:NAME` on the command line: tiny networks at random, and
-what is said of names that cannot be."""
+"""`--weights timm:NAME` on the command line: tiny networks at random, and names that cannot be."""
 
 import csv
 import json
@@ -18,7 +17,6 @@ from tests.backbone.conftest import build
 from tests.conftest import files_below, words_of
 
 pytest.importorskip('timm')
-pytest.importorskip('transformers')
 
 
 @pytest.fixture(scope='module')
@@ -35,22 +33,6 @@ def pictures(tmp_path_factory):
                     folder / part / f'class {c}' / f'{number}.png'
                 )
     return folder
-
-
-def save_vit(folder) -> None:
-    import transformers
-
-    config = transformers.AutoConfig.for_model(
-        'vit',
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        image_size=32,
-        patch_size=8,
-    )
-    transformers.AutoModel.from_config(config).save_pretrained(folder)
-    transformers.ViTImageProcessor(size={'height': 32, 'width': 32}).save_pretrained(folder)
 
 
 @pytest.fixture
@@ -75,7 +57,6 @@ def run(command_line, pictures, tmp_path):
 
 
 def test_scroll_on_a_network_of_timm_with_one_flag(run):
-    pytest.importorskip('peft')
     name = 'timm:test_vit,random=0,img_size=32'
     code, out, err, row = run('--weights', name, '--adaptation adapters')
     assert code == 0, err
@@ -105,21 +86,12 @@ def test_a_certificate_says_where_it_holds(pictures, tmp_path):
     assert certificate['inputs']['decoded_by'] == decoders()
 
 
-def test_a_network_of_transformers_in_a_folder(run, tmp_path):
-    save_vit(tmp_path / 'vit')
-    code, _, err, row = run('--weights', f'transformers:{tmp_path}/vit', '--adaptation none')
-    assert code == 0, err
-    embedder = Embedder.from_transformers(str(tmp_path / 'vit'), chunk=4)
-    assert row['psi_digest'] == embedder.psi_digest
-    assert row['backbone'] == 'transformers'
-
-
 @pytest.mark.parametrize(
     'words, said',
     [
         ('timm:test_vit,seed=0', 'seed=0: expected NAME and, behind commas, random=..., img_size'),
         ('timm:test_vit,random=x', 'random=x'),
-        ('transformers:vit,img_size=3', 'img_size=3'),
+        ('transformers:vit', 'neither weights nor a file'),
         ('timm:test_vit,random=0 --embedding_dtype integer', 'no integer network'),
         ('timm:test_nfnet,random=0', 'NormFreeNet: no kind of adapters fits'),
         ('timm:test_vit,random=0 --backbone resnet18', 'test_vit,random=0 are for timm'),
@@ -132,14 +104,9 @@ def test_what_cannot_be_is_one_line(run, words, said):
     assert len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize('library, name', [('timm', 'test_vit'), ('transformers', 'vit_folder')])
 @torch.no_grad()
-def test_what_the_backbone_returns(tmp_path, library, name):
-    if library == 'transformers':
-        name = str(tmp_path / name)
-        save_vit(name)
-    size = {'img_size': 32} if name == 'test_vit' else {}
-    net = build(library, **{f'{library}_name': name}, **size).eval()
+def test_what_the_backbone_returns():
+    net = build('timm', timm_name='test_vit', img_size=32).eval()
     x = torch.randn(3, 3, 32, 32)
     logits, features = net(x, returnt='both')
     assert logits.shape == (3, 5)

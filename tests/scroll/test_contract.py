@@ -337,7 +337,7 @@ OPTIONAL = {
     'scroll.files.parquet': {'pyarrow'},
     'scroll.exports.tensors': {'safetensors'},
     'scroll.files.arrays': {'safetensors'},
-    'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
+    'scroll.embedding.libraries': {'timm', 'huggingface_hub'},
     'scroll.files.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
     'scroll.files.images': {'PIL'},
     'scroll.libraries.river': {'pandas', 'river'},

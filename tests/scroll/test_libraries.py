@@ -1,7 +1,6 @@
-"""Networks of timm and transformers, tiny and at random: their own preprocessing and features;
-where weights come from; errors where they cannot be had."""
+"""Networks of timm, tiny and at random: their own preprocessing and features; where weights come
+from; errors where they cannot be had."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,50 +12,13 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
-from scroll.embedding.libraries import timm_network, transformers_network
+from scroll.embedding.libraries import timm_network
 from tests.scroll.conftest import refused, toy_images
 
 timm = pytest.importorskip('timm')
 hub = pytest.importorskip('huggingface_hub')
-transformers = pytest.importorskip('transformers')
 IMAGES = np.random.default_rng(0).integers(256, size=(4, 40, 56, 3), dtype=np.uint8)
 OF_TIMM = ['test_vit', 'test_convnext']
-VIT = {
-    'hidden_size': 32,
-    'num_hidden_layers': 2,
-    'num_attention_heads': 2,
-    'intermediate_size': 64,
-    'image_size': 32,
-    'patch_size': 8,
-}
-OF_TRANSFORMERS = {
-    'vit': VIT,
-    'dinov2': VIT,
-    'convnext': {'hidden_sizes': [16, 16, 32, 32], 'depths': [1] * 4},
-}
-PROCESSORS = {
-    'vit': ('ViTImageProcessor', {'size': {'height': 32, 'width': 32}}),
-    'dinov2': (
-        'BitImageProcessor',
-        {'size': {'shortest_edge': 40}, 'crop_size': {'height': 32, 'width': 32}},
-    ),
-    'convnext': ('ConvNextImageProcessor', {'size': {'shortest_edge': 64}}),
-}
-
-
-@pytest.fixture(scope='module')
-def folders(tmp_path_factory) -> dict:
-    """type of model -> a folder as `save_pretrained` writes it, with an image processor."""
-    out = {}
-    for kind, options in OF_TRANSFORMERS.items():
-        out[kind] = tmp_path_factory.mktemp(kind)
-        config = transformers.AutoConfig.for_model(kind, **options)
-        with torch.random.fork_rng():
-            torch.manual_seed(1)
-            transformers.AutoModel.from_config(config).save_pretrained(out[kind])
-        name, settings = PROCESSORS[kind]
-        getattr(transformers, name)(**settings).save_pretrained(out[kind])
-    return out
 
 
 @pytest.fixture
@@ -111,37 +73,15 @@ def test_images_are_prepared_and_features_made_as_timm_does_it(name):
     assert len(np.unique(keys)) == 4
 
 
-@pytest.mark.parametrize('kind', OF_TRANSFORMERS)
-def test_images_are_prepared_and_features_made_as_transformers_does_it(folders, kind):
-    embedder = Embedder.from_transformers(str(folders[kind]), chunk=4)
-    processor = transformers.AutoImageProcessor.from_pretrained(folders[kind], backend='pil')
-    expected = processor(pictures(), return_tensors='pt')['pixel_values']
-    stack = np.stack([np.array(picture) for picture in pictures()])
-    x = embedder.preprocessing(torch.from_numpy(stack))
-    assert x.shape == expected.shape
-    assert (x - expected).abs().max() < 2.1 / 255 / min(embedder.preprocessing.std)
-    body = transformers.AutoModel.from_pretrained(folders[kind]).eval()
-    with torch.no_grad():
-        out = body(pixel_values=x)
-    theirs = out.last_hidden_state[:, 0] if kind == 'vit' else out.pooler_output.flatten(1)
-    np.testing.assert_allclose(embedder.features(stack), theirs, rtol=1e-4, atol=1e-5)
-
-
-def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_path):
-    folder = str(folders['vit'])
+def test_a_seed_and_a_size_each_give_digests_of_their_own():
     made = [
-        Embedder.from_transformers(folder, chunk=2),
-        Embedder.from_transformers(folder, random=0, chunk=2),
-        Embedder.from_transformers(folder, random=1, chunk=2),
         Embedder.from_timm('test_vit', random=0, chunk=2),
+        Embedder.from_timm('test_vit', random=1, chunk=2),
         Embedder.from_timm('test_vit', random=0, chunk=2, img_size=32),
     ]
     assert len({e.psi_digest for e in made}) == len({e.digest for e in made}) == len(made)
-    assert Embedder.from_transformers(folder, random=np.int64(0), chunk=2).digest == made[1].digest
-    config = json.loads((folders['vit'] / 'config.json').read_text())
-    other = shutil.copytree(folder, tmp_path / 'heads')  # the same tensors, read in another way
-    (other / 'config.json').write_text(json.dumps(config | {'num_attention_heads': 4}))
-    assert Embedder.from_transformers(str(other), chunk=2).psi_digest != made[0].psi_digest
+    again = Embedder.from_timm('test_vit', random=np.int64(0), chunk=2)
+    assert again.digest == made[0].digest
     before = torch.get_rng_state()
     Embedder.from_timm('test_vit', random=3, chunk=2)
     assert torch.equal(before, torch.get_rng_state())
@@ -181,7 +121,7 @@ def test_a_checkpoint_file_of_any_layout_that_timm_reads(tmp_path):
     assert all(torch.equal(t, net.state_dict()[key]) for key, t in read.body.state_dict().items())
 
 
-def test_a_file_that_does_not_fit_is_one_line(folders, tmp_path):
+def test_a_file_that_does_not_fit_is_one_line(tmp_path):
     for spoil in (
         lambda state: {key: t for key, t in state.items() if key != 'blocks.0.attn.qkv.weight'},
         lambda state: state | {'blocks.0.attn.qkv.weight': torch.zeros(3, 3)},
@@ -191,44 +131,21 @@ def test_a_file_that_does_not_fit_is_one_line(folders, tmp_path):
         path, _ = checkpoint(tmp_path, spoil)
         with refused('timm:test_vit.*w.pth'):
             timm_network('test_vit', file=path)
-    shutil.copytree(folders['vit'], tmp_path / 'few')
-    save_file(
-        {'embeddings.cls_token': torch.zeros(1, 1, 32)},
-        tmp_path / 'few' / 'model.safetensors',
-        {'format': 'pt'},
-    )
-    with refused('transformers:.*few: its file lacks tensors'):
-        transformers_network(str(tmp_path / 'few'))
 
 
-def test_weights_of_the_cache_need_no_network(cache, tmp_path, folders):
+def test_weights_of_the_cache_need_no_network(cache, tmp_path):
     folder, asked = cache
     net = timm.create_model('test_vit')
     save_file(net.state_dict(), tmp_path / 'w.safetensors')
     put(folder, 'timm/test_vit.r160_in1k', {'model.safetensors': tmp_path / 'w.safetensors'})
-    put(folder, 'some/vit', {path.name: path for path in folders['vit'].iterdir()})
     read, _ = timm_network('test_vit')
     assert torch.equal(read.body.blocks[0].attn.qkv.weight, net.blocks[0].attn.qkv.weight)
-    assert (
-        Embedder.from_transformers('some/vit', chunk=2).digest
-        == Embedder.from_transformers(str(folders['vit']), chunk=2).digest
-    )
     assert not asked
 
 
-@pytest.mark.parametrize(
-    'make, words',
-    [
-        (lambda: timm_network('test_vit'), 'model.safetensors .*timm/test_vit'),
-        (
-            lambda: transformers_network('facebook/dinov2-small'),
-            'config.json .*facebook/dinov2-small',
-        ),
-    ],
-)
-def test_weights_that_cannot_be_had_are_one_line(cache, make, words):
-    with refused(words) as caught:
-        make()
+def test_weights_that_cannot_be_had_are_one_line(cache):
+    with refused('model.safetensors .*timm/test_vit') as caught:
+        timm_network('test_vit')
     assert 'no route to the hub' in str(caught.value)
     assert len(cache[1]) == 1
 
@@ -245,7 +162,6 @@ def test_weights_that_cannot_be_had_are_one_line(cache, make, words):
         (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'no such file'),
         (lambda: Embedder.from_timm('test_convnext', random=0, img_size=32), 'img_size'),
         (lambda: Embedder.from_timm('test_vit', random=0, dtype='integer'), 'IntegerNetwork'),
-        (lambda: Embedder.from_transformers('/no/such/folder', random=0), '/no/such/folder: '),
     ],
 )
 def test_what_cannot_be_is_one_line(make, words):
@@ -257,17 +173,15 @@ def test_a_library_that_is_missing_and_images_of_another_size_are_one_line(monke
     net, _ = timm_network('test_vit3', random=0)
     with refused('takes images of 160 pixels, these have 96: give --input_size 160'):
         Embedder(net, Preprocessing(96), chunk=2)
-    for library in ('timm', 'transformers'):
-        monkeypatch.setitem(sys.modules, library, None)
-        with refused(f'pip install {library}'):
-            getattr(Embedder, f'from_{library}')('vit', random=0)
+    monkeypatch.setitem(sys.modules, 'timm', None)
+    with refused('pip install timm'):
+        Embedder.from_timm('vit', random=0)
 
 
-def test_a_learner_adapts_to_images_that_are_not_square(folders):
-    pytest.importorskip('peft')
+def test_a_learner_adapts_to_images_that_are_not_square():
     images, labels = toy_images(4, 24)
     learner = Scroll(
-        Embedder.from_transformers(str(folders['vit']), chunk=4),
+        Embedder.from_timm('test_vit', random=0, img_size=32, chunk=4),
         buffer_size=6,
         adaptation=Adaptation(mode='adapters', iterations=3, minibatch=3, lr=1.0),
     )
