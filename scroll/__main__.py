@@ -2,7 +2,7 @@
 learned.
 
     python -m scroll learn day1.parquet day2.npz -o state.npz   # X, y, in any order
-    python -m scroll learn --from 'days/*.parquet' --engine ray -o state.npz  # or spark, dask
+    python -m scroll learn --from 'days/*.parquet' --workers 8 -o state.npz  # each file once
     python -m scroll add state.npz day3.npz -o state.npz        # learn more
     python -m scroll predict state.npz new.npz -o labels.csv    # and accuracy, if there is y
     python -m scroll remove state.npz --samples old.npz -o rest.npz  # f_T as if never seen

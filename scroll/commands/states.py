@@ -3,7 +3,6 @@ export)."""
 
 import argparse
 import sys
-from dataclasses import replace
 
 from scroll.embedding.named import embedder_of
 from scroll.exports import tensors as export
@@ -56,8 +55,7 @@ def add_stream_commands(command) -> None:
         nargs='+',
         help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'",
     )
-    flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
-    flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
+    flag('--workers', type=parse, default=1, metavar='N', help='processes (default: 1)')
     _add_settings(learn_parser)
 
 
@@ -110,15 +108,15 @@ def learn(args) -> None:
     if bool(args.files) == bool(args.patterns):
         raise InputError('expected FILE ..., or --from PATTERN, not both')
     if args.patterns:
-        _learn_with_engine(learner, args)
-    elif (args.engine, args.workers) != (None, None):
-        raise InputError('--engine and --workers go with --from PATTERN')
+        _learn_once(learner, args)
+    elif args.workers != 1:
+        raise InputError('--workers goes with --from PATTERN')
     else:
         _learn_files(learner, args)
 
 
-def _learn_with_engine(learner: Scroll, args) -> None:
-    """Let an engine count the files, and write a learner with these statistics."""
+def _learn_once(learner: Scroll, args) -> None:
+    """Count the files, each once, and write a learner with these statistics."""
     if learner.buffer_size or learner.keep_keys:
         raise InputError(
             '--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
@@ -132,12 +130,12 @@ def _learn_with_engine(learner: Scroll, args) -> None:
     counter = engines.Counter(
         params, args.columns, args.split, args.block_size, names, args.embedder
     )
-    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
+    counted = engines.total(counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
     warn_of_repeated(counted.known_parts())
     _note(f'learned {counted.statistics.total} samples of {len(sources)} files')
-    _write(replace(counted, params=params, names=names), args.out)
+    _write(counted, args.out)
 
 
 def add(args) -> None:

@@ -338,7 +338,7 @@ OPTIONAL = {
     'scroll.exports.tensors': {'safetensors'},
     'scroll.files.arrays': {'safetensors'},
     'scroll.embedding.libraries': {'timm', 'huggingface_hub'},
-    'scroll.files.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
+    'scroll.files.engines': {'fsspec', 'joblib'},
     'scroll.files.images': {'PIL'},
     'scroll.libraries.river': {'pandas', 'river'},
     'scroll.libraries.avalanche': {'avalanche'},

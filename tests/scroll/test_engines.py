@@ -1,8 +1,7 @@
-"""Files counted by engines, each once: one digest whoever reads them; what is lost or repeated is
-noticed.
+"""Files counted each once, in processes and by clusters: one digest whoever reads them; what is
+lost or repeated is noticed.
 """
 
-import importlib.util
 import io
 import os
 import shutil
@@ -61,7 +60,7 @@ def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, comman
             'a.npz',
             f'{home}/*/*',
             f'{home}/early/*',
-            flags=['--engine', 'local', '--head', 'lda', '--block_size', '40'],
+            flags=['--head', 'lda', '--block_size', '40'],
         )
         == WHOLE
     )
@@ -92,30 +91,29 @@ def test_any_tree_of_sums_is_the_whole(home, order, data):
     assert [part.state.statistics.digest() for part in parts] == before
 
 
-def test_lost_and_repeated_files_are_noticed(home, monkeypatch):
+def test_lost_and_repeated_files_are_noticed(home):
     sources = engines.find([f'{home}/early/*'])
     for counted, word in (
         (sources[:2], '2.parquet: was counted 0 times'),
         ([*sources, sources[1]], '1.npz: was counted 2 times'),
     ):
         count = engines.sum_of(map(COUNTER, counted))
-        monkeypatch.setitem(engines.ENGINES, 'local', lambda *_, count=count: count)
         with refused(word):
-            engines.total('local', COUNTER, sources)
+            engines.state_of(count, sources)
 
 
 @pytest.mark.parametrize(
     'words, said',
     [
-        (['{home}/early/1.npz', '--engine', 'ray'], '--engine and --workers go with --from'),
+        (['{home}/early/1.npz', '--workers', '2'], '--workers goes with --from'),
         (['{home}/early/1.npz', '--from', '{home}/*'], 'not both'),
         (['--from', '{home}/none*'], 'no file matches'),
         (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'),
-        (['--from', '{home}/*/*', '--workers', '2'], 'one process'),
         (['--from', 'here/*'], 'here.npz: expected features in a file'),
-        (['--from', '{home}/*/*', '--engine', 'spark', '--workers', 'x'], 'workers'),
+        (['--from', '{home}/*/*', '--workers', 'x'], 'workers'),
         (['--from', 'no://x/*'], 'no://'),
         (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'),
+        (['--from', '{home}/early/1.npz', 'text.npz', '--workers', '2'], 'text.npz: labels are'),
         (
             ['--from', '{home}/early/1.npz', 'text.npz', '--split', 'test'],
             '1.npz: there is no split',
@@ -133,15 +131,6 @@ def test_what_cannot_be_is_one_line(home, refusal, words, said):
     assert not Path('x.npz').exists()
 
 
-@pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
-def test_an_engine_that_is_not_installed(home, refusal, monkeypatch, engine):
-    package = {'spark': 'pyspark'}.get(engine, engine)
-    monkeypatch.setitem(sys.modules, package, None)
-    error = refusal('learn', '--from', f'{home}/*/*', '--engine', engine, '-o', 'x.npz')
-    assert f'pip install ".[{engine}]"' in error
-    assert 'not installed' in error
-
-
 def test_urls(home, command, refusal):
     pytest.importorskip('fsspec')
     assert (
@@ -153,38 +142,57 @@ def test_urls(home, command, refusal):
 
 @dataclass(frozen=True)
 class Killed:
-    """Counts as `counter`; the first process that takes the file `victim` ends at once."""
+    """Counts as `counter`; the process that takes the file `victim` ends at once."""
 
     counter: engines.Counter
-    folder: str
     victim: str
 
     def __call__(self, source):
-        try:
-            if source == self.victim:
-                os.close(os.open(os.path.join(self.folder, 'killed'), os.O_CREAT | os.O_EXCL))
-                os._exit(9)
-        except FileExistsError:
-            pass
+        if source == self.victim:
+            os._exit(9)
         return self.counter(source)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
-def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(
-    home, tmp_path, monkeypatch, engine
-):
-    monkeypatch.setenv('RAY_raylet_start_wait_time_s', '300')  # the machine may be busy
-    package = {'spark': 'pyspark'}.get(engine, engine)
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f'{package} is not installed')
-    if engine == 'spark' and not (shutil.which('java') or os.environ.get('JAVA_HOME')):
-        pytest.skip('Spark needs Java, which is not there')
+def test_processes_have_the_digest_of_one_and_a_killed_one_is_noticed(home):
     sources = engines.find([f'{home}/*/*'])
-    counted = engines.total(engine, Killed(COUNTER, str(tmp_path), sources[3]), sources, 2)
-    assert (tmp_path / 'killed').exists()
-    assert counted.statistics.digest() == WHOLE
-    assert counted.parts == engines.total('local', COUNTER, sources).parts
+    state = engines.total(COUNTER, sources, 2)
+    assert state.statistics.digest() == WHOLE
+    assert state.parts == engines.total(COUNTER, sources).parts
+    with refused('--workers 2: a process was killed'):
+        engines.total(Killed(COUNTER, sources[3]), sources, 2)
+
+
+def by_ray(sources):
+    ray = pytest.importorskip('ray')
+
+    @ray.remote  # of functions alone
+    def count(source):
+        return COUNTER(source)
+
+    return engines.sum_of(ray.get([count.remote(source) for source in sources]))
+
+
+def by_spark(sources):
+    sql = pytest.importorskip('pyspark.sql')
+    if not (shutil.which('java') or os.environ.get('JAVA_HOME')):
+        pytest.skip('Spark needs Java, which is not there')
+    context = sql.SparkSession.builder.master('local[2]').getOrCreate().sparkContext
+    return context.parallelize(sources, len(sources)).map(COUNTER).reduce(engines.merge)
+
+
+def by_dask(sources):
+    bag = pytest.importorskip('dask.bag').from_sequence(sources, npartitions=len(sources))
+    return bag.map(COUNTER).reduction(engines.sum_of, engines.sum_of).compute()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('count', [by_ray, by_spark, by_dask])
+def test_clusters_have_the_digest_of_one_process(home, monkeypatch, count):
+    monkeypatch.setenv('PYSPARK_PYTHON', sys.executable)
+    sources = engines.find([f'{home}/*/*'])
+    state = engines.state_of(count(sources), sources)
+    assert state.statistics.digest() == WHOLE
+    assert state.parts == engines.total(COUNTER, sources).parts
 
 
 # Images as bytes

@@ -224,7 +224,7 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(
         ('learn x.npz -o o --head LDA', 'did you mean lda?'),
         ('learn x.npz -o o --strategy hard', 'expected one of herding'),
         ('show s.npz x.npz', 'one argument too many'),
-        ('learn --from x.npz --engine sparc -o o', 'did you mean spark?'),
+        ('learn --from x.npz --head rigde -o o', 'did you mean ridge?'),
     ],
 )
 def test_the_nearest_name_is_offered(refusal, words, hint):
