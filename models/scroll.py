@@ -231,10 +231,7 @@ class ScrollModel(FrozenModel):
         learner = self.learner
         adapted = learner.adapted_
         online, final = self.accuracies
-        chosen_pooling = learner.pooling == AUTO and learner.pooling_ is not None
         samples = f'these {learner.statistics_.total:,} samples'
-        if (learner.head == AUTO or chosen_pooling) and learner.strategy != 'hash':
-            samples += ' (f_T: with this buffer)'
         digests = f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}'
         if adapted is not None:
             digests += f', f* {adapted.digest()[:16]} (on {adapted.made_on})'
@@ -245,8 +242,6 @@ class ScrollModel(FrozenModel):
         ]
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines.append(f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics')
-        if chosen_pooling:
-            lines.append(f'pooling {learner.pooling_:g}, chosen on the buffer')
         if adapted is not None:
             lines.append(
                 f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '

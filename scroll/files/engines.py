@@ -139,9 +139,10 @@ def names_in(source: str, columns: dict | None = None) -> tuple | None:
 def merge(one: Count | InputError, two: Count | InputError) -> Count | InputError:
     """Add two counts; neither is changed, since a cluster may use them again. The first error
     stays, and an error of the sum is returned, too."""
-    for count in (one, two):
-        if isinstance(count, InputError):
-            return count
+    if isinstance(one, InputError):
+        return one
+    if isinstance(two, InputError):
+        return two
     try:
         with prefixed(f'{one.sources[0]}, {two.sources[0]}'):
             return Count(one.state.merged(two.state), one.sources + two.sources)

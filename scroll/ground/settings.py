@@ -9,7 +9,7 @@ it.
     (0.5, ('qda',))
     >>> check_settings(dict(pooling=2))
     Traceback (most recent call last):
-    scroll.ground.errors.InputError: pooling 2: expected a number from 0 to 1, or 'auto'
+    scroll.ground.errors.InputError: pooling 2: expected a number from 0 to 1
 """
 
 from collections.abc import Callable
@@ -38,7 +38,6 @@ NCC_BIASES = ('exact', 'paper', 'zero')
 LIFTS = ('relu', 'square', 'fourier')
 MAX_LIFT_WIDTH = 1 << 15
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
-HEAD_CHOICES = (*HEAD_NAMES, AUTO)
 _RIDGES = ('ridge', 'rp', 'rff', 'balanced')
 
 
@@ -88,10 +87,9 @@ def _adaptation(name: str, value) -> None:
 SETTINGS = {  # in the order of `Scroll`'s arguments
     'head': _choice(
         'ridge',
-        (*HEAD_CHOICES, *PUBLISHED),
+        (*HEAD_NAMES, *PUBLISHED),
         'classifier of f_T; rp, rff: ridge on lifted '
-        'features; auto: the best of ridge, lda, ncc on the buffer, leave-one-out; slda and those '
-        'behind it: what papers call the others',
+        'features; slda and those behind it: what papers call the others',
     ),
     'ridge_lambda': Setting(
         0.1,
@@ -126,9 +124,8 @@ SETTINGS = {  # in the order of `Scroll`'s arguments
     ),
     'pooling': Setting(
         0.5,
-        'of qda: share of the common covariance in that of each class; '
-        f"'{AUTO}': chosen on the buffer, leave-one-out",
-        _number('from 0 to 1', lambda value: 0 <= value <= 1, AUTO),
+        'of qda: share of the common covariance in that of each class',
+        _number('from 0 to 1', lambda value: 0 <= value <= 1),
         heads=('qda',),
     ),
     'lift': _choice(

@@ -6,7 +6,6 @@ leave-one-out logits, a line in `HEADS`, and its name in `scroll.ground.settings
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import fsum
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,8 @@ from scroll.heads import left_out
 from scroll.heads.discriminants import lda, qda
 from scroll.heads.predictors import evened, exact_lambda, least_evened, ncc, random_weights, ridge
 from scroll.heads.ridge_lambda import choose_lambda
-from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
-
-_CANDIDATES = ('ridge', 'lda', 'ncc')  # of head 'auto'; of equals the first
-_POOLINGS = (0.5, 0.3, 0.7, 0.9)  # of 'auto'
-_SCALES = (1e-6, 1e6)  # of logits
-_EQUAL = 1e-9  # losses this close, relatively, are equal
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class Settings:
     ncc_bias: str = 'exact'
     seed: int = 0
     shrinkage: float | str = OAS
-    pooling: Any = 0.5
+    pooling: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -144,64 +137,11 @@ HEADS = {
 HEADS |= {name: replace(HEADS[head], lift=lift) for name, (head, lift) in PUBLISHED.items()}
 
 
-def choose_head(
-    statistics: Statistics, settings: Settings, features: np.ndarray, labels: np.ndarray
-) -> tuple[str, Statistics]:
-    """Head 'auto': name, and the statistics to make it of, of the candidate with the least
-    cross-entropy on samples that were learned, each left out (exactly, so no validation set is
-    needed); of equals the first, and the one without the lift.
-
-    Losses have the same bits on every machine, and so has the choice; with samples of a `hash`
-    buffer it is the same under every schedule.
-
-    features: (N, d), quantised.
-    labels: (N,)."""
-    sums = [statistics.without_lift(), statistics] if statistics.lift else [statistics]
-    candidates = [(name, part) for part in sums for name in _CANDIDATES]
-    losses = [
-        _left_out_loss(HEADS[name], part, settings, features, labels) for name, part in candidates
-    ]
-    return candidates[_first_best(losses)]
-
-
-def choose_pooling(
-    statistics: Statistics, settings: Settings, features: np.ndarray, labels: np.ndarray
-) -> Settings:
-    """The settings with a number for the pooling 'auto' of `qda`, chosen as by `choose_head` among
-    .3, .5, .7 and .9; of equals .5."""
-    trials = [replace(settings, pooling=pooling) for pooling in _POOLINGS]
-    losses = [_left_out_loss(HEADS['qda'], statistics, trial, features, labels) for trial in trials]
-    return trials[_first_best(losses)]
-
-
-def _first_best(losses: list[float]) -> int:
-    """The position of the first loss that is the least, but for rounding."""
-    return int(np.argmax(np.array(losses) <= min(losses) * (1 + _EQUAL)))
-
-
-def _left_out_loss(
-    head: Head,
-    statistics: Statistics,
-    settings: Settings,
-    features: np.ndarray,
-    labels: np.ndarray,
-) -> float:
-    """Mean cross-entropy, in nats, of a head's leave-one-out logits at their best scale; samples
-    that are the only one of their class do not count."""
-    settings = head.with_lambda(statistics, settings)
-    online = head.make(statistics, settings)
-    logits = head.left_out(online, statistics, settings, features, labels)
-    targets = np.searchsorted(online.classes, labels)
-    losses = cross_entropies(logits, targets, fit_scale(logits, targets, _SCALES))
-    losses = losses[np.isfinite(losses)]
-    return fsum(losses) / max(len(losses), 1)
-
-
 def lift_of(settings: dict, dim: int) -> Lift | None:
     """The lift that the settings of a learner ask for, of features of `dim` numbers."""
     kind = settings['lift']
     if kind == AUTO:
-        kind = 'relu' if settings['head'] == AUTO else HEADS[settings['head']].lift
+        kind = HEADS[settings['head']].lift
     if kind in ('none', None):
         return None
     return Lift(kind, dim, settings['lift_dim'], settings['lift_seed'], settings['lift_bandwidth'])
@@ -209,5 +149,4 @@ def lift_of(settings: dict, dim: int) -> Lift | None:
 
 def empty_statistics(settings: dict, dim: int) -> Statistics:
     """Statistics of no samples, of the kind that these settings need."""
-    head = settings['head']
-    return Statistics(dim, lift_of(settings, dim), head != AUTO and HEADS[head].by_class)
+    return Statistics(dim, lift_of(settings, dim), HEADS[settings['head']].by_class)

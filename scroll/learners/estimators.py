@@ -77,7 +77,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes:
         classes_: (K,) labels, with those that were named as `classes` and not yet seen.
-        head_: the head in use.
         n_features_in_: d.
         feature_names_in_: (d,) names of the columns of a data frame.
         learner_: the `Scroll` below; `learner_.statistics_` are its sums, of features on the grid.
@@ -95,7 +94,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         ncc_bias: str = 'exact',
         seed: int = 0,
         shrinkage: float | str = 'oas',
-        pooling: float | str = 0.5,
+        pooling: float = 0.5,
         lift: str = 'auto',
         lift_dim: int = 2000,
         lift_seed: int = 0,
@@ -206,11 +205,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self._require_fitted().labels()
 
     @property
-    def head_(self) -> str:
-        """The head in use, for 'auto' the one chosen."""
-        return self.learner_.head_
-
-    @property
     def n_features_in_(self) -> int:
         """d."""
         return self._require_fitted().n_features_in_
@@ -239,7 +233,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         as they are."""
         learner = self.learner_
         logits = learner.decision_function(self._checked(X, learner)[0])
-        if HEADS[learner.head_].relative and len(learner.labels()) > 2:
+        if HEADS[learner.head].relative and len(learner.labels()) > 2:
             logits = logits - row_sums(logits)[:, None] / logits.shape[1]
         logits = learner.in_columns(logits, -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits

@@ -10,12 +10,11 @@ import numpy as np
 from scroll.adaptation.settings import Adaptation
 from scroll.ground.arguments import not_installed
 from scroll.ground.errors import InputError
-from scroll.ground.settings import AUTO, check_settings
+from scroll.ground.settings import check_settings
 from scroll.heads.discriminants import QuadraticPredictor
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, lift_of
+from scroll.heads.registry import HEADS, Settings, lift_of
 from scroll.learners.state import State
-from scroll.sums.exemplars import Exemplars
 from scroll.sums.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ class FittedHead:
     Attributes:
         online: f_T.
         statistics: the sums that it was made of.
-        settings: those of the head, in numbers: lambda is rounded to a multiple of 2^-36; lambda
-            and pooling are None where the head has none.
+        settings: those of the head, in numbers: lambda is rounded to a multiple of 2^-36, and None
+            where the head has none.
         head: its name in `scroll.heads.registry.HEADS`.
     """
 
@@ -56,36 +55,19 @@ def fit_head(values: dict, state: State) -> FittedHead:
     """Make f_T of a state; values: all of `scroll.ground.settings.SETTINGS`."""
     check_settings(values)
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
-    learned = state.statistics
     statistics = state.statistics
     name = values['head']
-    if name == AUTO:
-        held = exemplars_of(state, 'head auto')
-        name, statistics = choose_head(learned, settings, held.features, held.labels)
     head = HEADS[name]
-    lift = lift_of(values, learned.dim)
-    if (head.by_class and not learned.by_class) or lift != learned.lift:
-        kind = ' for each class' if learned.by_class else ''
+    lift = lift_of(values, statistics.dim)
+    if (head.by_class and not statistics.by_class) or lift != statistics.lift:
+        kind = ' for each class' if statistics.by_class else ''
         raise InputError(
-            f'head {values["head"]} with lift {lift}: the samples were counted with lift '
-            f'{learned.lift}{kind}, and another head needs other sums: learn again'
+            f'head {name} with lift {lift}: the samples were counted with lift '
+            f'{statistics.lift}{kind}, and another head needs other sums: learn again'
         )
     _warn_of_uneven_classes(statistics, name)
-    if head.make is not HEADS['qda'].make:
-        settings = replace(settings, pooling=None)
-    elif settings.pooling == AUTO:
-        held = exemplars_of(state, 'pooling auto')
-        settings = choose_pooling(statistics, settings, held.features, held.labels)
     settings = head.with_lambda(statistics, settings)
     return FittedHead(head.make(statistics, settings), statistics, settings, name)
-
-
-def exemplars_of(state: State, purpose: str) -> Exemplars:
-    """The content of the buffer; InputError where there is none."""
-    if state.buffer is None:
-        instead = ', use f_T or adaptation mode none' if purpose == 'adaptation' else ''
-        raise InputError(f'{purpose} needs a buffer: buffer_size is 0{instead}')
-    return state.buffer.content()
 
 
 def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
@@ -112,7 +94,11 @@ def adapt_head(
     progress=None,
 ) -> 'AdaptedPredictor':
     """Make f* of f_T and the buffer. InputError: there is no buffer, or no torch."""
-    exemplars = exemplars_of(state, 'adaptation')
+    if state.buffer is None:
+        raise InputError(
+            'adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none'
+        )
+    exemplars = state.buffer.content()
     if importlib.util.find_spec('torch') is None:
         raise not_installed('adaptation', 'torch', 'images')
     import torch

@@ -24,7 +24,6 @@ from scroll.ground.arguments import shown
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, intake
 from scroll.ground.labels import typed_labels
-from scroll.ground.settings import AUTO
 from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
@@ -245,8 +244,7 @@ class GridLearner(Scroll):
         turn = np.arange(len(held)) % turns  # class after class: none is left without samples
         turn[counts[columns] == 1] = -1
         logits = np.empty((len(held), len(counts)))
-        if AUTO not in (self.head, self.pooling):  # which choose by the others in the buffer
-            state = replace(state, buffer=None)
+        state = replace(state, buffer=None)
         for i in range(turns):
             out = held.at(turn == i)
             if len(out):

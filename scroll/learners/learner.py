@@ -94,8 +94,7 @@ class Scroll:
         head: the head of f_T: 'ridge'; 'ncc' (nearest class mean); 'lda'; 'rp' and 'rff' (ridge on
             a lift of the features); 'balanced' (ridge, each class counted alike, as `class_weight`
             does elsewhere) and 'qda' (a covariance for each class), which keep a Gram matrix for
-            each class; 'random'; a paper's name of these (docs/heads.md); or 'auto': the best of
-            ridge, ncc and lda, with and without the lift, on the buffer, leave-one-out.
+            each class; 'random'; or a paper's name of these (docs/heads.md).
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times
             N. Or 'auto': chosen by generalised cross-validation from the statistics, whenever f_T
             is made. A value too small for these sums is refused, by 'balanced' raised
@@ -112,11 +111,10 @@ class Scroll:
         shrinkage: share of the identity in the covariance within classes, for lda and qda, from 0
             up to below 1; or 'oas': the best for normal samples, chosen from the statistics
             whenever f_T is made.
-        pooling: share of the common covariance in that of each class, for qda, 0 to 1; or 'auto':
-            the best of .3, .5, .7 and .9 on the buffer, leave-one-out.
+        pooling: share of the common covariance in that of each class, for qda, 0 to 1.
         lift: lift of the features before they are counted (`scroll.sums.lift`): 'relu', 'square'
-            or 'fourier'; 'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the
-            others none.
+            or 'fourier'; 'none'; or 'auto': as the head says, rp relu, rff fourier, the others
+            none.
         lift_dim: width of the lift.
         lift_seed: seed of its random matrix.
         lift_bandwidth: length scale of the lift 'fourier'.
@@ -128,9 +126,7 @@ class Scroll:
         n_features_in_: d.
         feature_names_in_: (d,) names of the columns of a data frame, as text.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
-        head_: the head in use, for 'auto' the one chosen.
         ridge_lambda_: lambda in use, or None.
-        pooling_: pooling in use, or None.
     """
 
     _state: State | None = None  # replaced as a whole by each writer
@@ -149,7 +145,7 @@ class Scroll:
         seed: int = 0,
         keep_keys: bool = False,
         shrinkage: float | str = 'oas',
-        pooling: float | str = 0.5,
+        pooling: float = 0.5,
         lift: str = 'auto',
         lift_dim: int = 2000,
         lift_seed: int = 0,
@@ -596,16 +592,8 @@ class Scroll:
         return np.array(names, object)
 
     @property
-    def head_(self) -> str:
-        return self._fitted(self._require_state()).head
-
-    @property
     def ridge_lambda_(self) -> float | None:
         return self._fitted(self._require_state()).settings.ridge_lambda
-
-    @property
-    def pooling_(self) -> float | None:
-        return self._fitted(self._require_state()).settings.pooling
 
     def state_dict(self) -> dict:
         """Return all that was learned, as nested dicts of arrays and plain values; for f* only

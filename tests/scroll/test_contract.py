@@ -25,7 +25,7 @@ from hypothesis.extra import numpy as hnp
 
 import scroll
 from scroll import Adaptation, Scroll, ScrollClassifier
-from scroll.ground.settings import DEFAULTS, HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
+from scroll.ground.settings import DEFAULTS, HEAD_NAMES, PUBLISHED, SETTINGS
 from scroll.heads.registry import HEADS
 from scroll.sums.exemplars import STRATEGIES
 from tests.scroll.conftest import digests, quick, refused
@@ -39,7 +39,7 @@ MODULES = [
         or importlib.util.find_spec(library)
     ),
 ]
-CASES = list(zip(HEAD_CHOICES, itertools.cycle(STRATEGIES)))  # every head, every strategy
+CASES = list(zip(HEAD_NAMES, itertools.cycle(STRATEGIES)))  # every head, every strategy
 every, one = (
     pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases))
     for cases in (CASES, CASES[2:3])
@@ -257,11 +257,12 @@ WRONG = {
     'buffer_size': [2.5, '3', None, -1, True, 10**5000, np.nan, [3]],
     'seed': ['a', None, -1, 2**63],
     'adaptation': ['x', 3, {}, Adaptation],
-    'head': ['svm', None, 3, ['ridge']],
+    'head': ['svm', 'auto', None, 3, ['ridge']],
     'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10**400, [1]],
     'targets': ['x', None],
     'ncc_bias': ['x', 0],
     'shrinkage': [1, -0.1, 'auto', None, np.nan, [0.1]],
+    'pooling': [2, 'auto', None],
     'strategy': ['best', None, 3],
     'embedder': ['psi', 3, int],
     'keep_keys': [1, 'yes', None],

@@ -338,7 +338,7 @@ def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatc
         ('lda', LinearDiscriminantAnalysis()),
         ('qda', QuadraticDiscriminantAnalysis(solver='eigen', shrinkage=0.1)),
         ('ncc', NearestCentroid()),
-        *((head, RidgeClassifier()) for head in ('ridge', 'balanced', 'rp', 'rff', 'auto')),
+        *((head, RidgeClassifier()) for head in ('ridge', 'balanced', 'rp', 'rff')),
     ],
 )
 def test_columns_are_calibrated_and_ranked_one_by_one_as_those_of_scikit_learn(head, other):

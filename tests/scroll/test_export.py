@@ -23,7 +23,7 @@ from scroll.exports.graphs import whole_module
 from scroll.exports.tensors import FORMATS, export
 from scroll.ground.archive import sha256
 from scroll.ground.grid import GRID, quantise
-from scroll.ground.settings import HEAD_CHOICES
+from scroll.ground.settings import HEAD_NAMES
 from scroll.heads.predictors import LinearPredictor
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
 
@@ -153,7 +153,7 @@ def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, en
 @pytest.mark.parametrize(
     'settings',
     [
-        *({'head': head, 'lift_dim': 30} for head in HEAD_CHOICES),
+        *({'head': head, 'lift_dim': 30} for head in HEAD_NAMES),
         {'head': 'qda', 'lift': 'square', 'lift_dim': 20},
     ],
     ids=str,

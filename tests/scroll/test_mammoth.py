@@ -127,7 +127,7 @@ def test_one_digest_whatever_the_batches_and_the_contract(train, tmp_path, capsy
     assert accuracy == (model.learner.predict(IMAGES) == LABELS).mean() > 0.5
     assert path.is_file()
     online, _ = train('--adaptation none --head ncc --embed_dtype exact')
-    assert online.learner.head_ == 'ncc'
+    assert online.learner.head == 'ncc'
     assert online.learner.adapted_ is None
     assert online.learner.embedder.valid_on == 'every machine'
 

@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from scroll import Adaptation, Scroll
 from scroll.ground.grid import intake, quantise
-from scroll.ground.settings import HEAD_CHOICES
+from scroll.ground.settings import HEAD_NAMES
 from scroll.heads.scaling import cross_entropies, fit_scale
 from tests.scroll.conftest import left_out, make_stream, quick, refused, toy_images
 
@@ -36,7 +36,7 @@ def test_they_are_logits_without_the_sample_at_the_scale_of_least_cross_entropy(
     np.testing.assert_allclose(learner.out_of_sample(X, y), softmax(scale * logits, axis=1))
 
 
-@pytest.mark.parametrize('head', HEAD_CHOICES)
+@pytest.mark.parametrize('head', HEAD_NAMES)
 def test_every_head_has_them_in_the_same_form_whatever_the_schedule(head):
     X, y = photographs()
     new = Scroll(head=head, buffer_size=30, strategy='hash', lift_dim=40)
@@ -51,7 +51,7 @@ def test_every_head_has_them_in_the_same_form_whatever_the_schedule(head):
     assert (late_first.out_of_sample(X, y) == scores).all()
 
 
-@pytest.mark.parametrize('head', HEAD_CHOICES)
+@pytest.mark.parametrize('head', HEAD_NAMES)
 def test_the_only_sample_of_a_class_is_of_an_unknown_class_without_itself(head):
     """Label-error search must ask about it, not trust it; also where another sample of the class is
     left."""
