@@ -1,18 +1,16 @@
-"""A schedule's effect on a data set: as text, as a picture, or whether it is sound.
+"""A schedule's effect on a data set: as a picture, or whether it is sound.
 
-python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
 python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10  # in one scale
 python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
 
-import textwrap
 from pathlib import Path
 
 import numpy as np
 
 from bench.cli import parsing as cli
 from bench.results import plots
-from core.arguments import ArgumentParser, whole
+from core.arguments import ArgumentParser
 from datasets import get_dataset
 from scroll.ground.archive import check_target
 from scroll.ground.errors import InputError
@@ -60,26 +58,12 @@ def check(schedule, labels: np.ndarray) -> None:
         print(f'{name:<26} {text}')
 
 
-def show(schedule, labels, names, most: int) -> None:
-    """Facts, then a line for each of the first `most` segments."""
-    check(schedule, labels)
-    print(f'\n{"segment":>8} {"samples":>8}  classes (samples)')
-    for t, segment in enumerate(schedule.segments()):
-        if t == most:
-            print(f'     ... {len(schedule.cuts) - 1 - most} more (--most)')
-            break
-        classes, counts = np.unique(labels[segment], return_counts=True)
-        listed = ', '.join(f'{names[c]} ({n})' for c, n in zip(classes, counts))
-        print(f'{t + 1:>8} {len(segment):>8}  {textwrap.shorten(listed, 90, placeholder=" ...")}')
-
-
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR)
     flag = parser.add_argument
-    flag('command', choices=('show', 'plot', 'check'))
+    flag('command', choices=('plot', 'check'))
     flag('schedules', nargs='+', metavar='schedule', help='see below')
     flag('--dataset', default='seq-digits')
-    flag('--most', type=whole(0), default=20, help='segments that show lists')
     flag('--out', type=Path, default=Path('schedule.png'), help='plot draws it, and its .svg')
     options, others = parser.parse_known_args()
     if options.command == 'plot':
@@ -97,8 +81,6 @@ def main():
         labels = dataset.train_labels
         if options.command == 'plot':
             pictures[spec] = arrivals(schedule, labels, min(_PARTS, len(schedule.order)))
-        elif options.command == 'show':
-            show(schedule, labels, dataset.get_class_names(), options.most)
         else:
             check(schedule, labels)
     if pictures:

@@ -49,21 +49,14 @@ def test_scripts_end_in_a_line_of_its_own(tmp_path, words, code):
     assert (done.returncode, len(done.stderr.splitlines())) == (code, int(code == 2)), done.stderr
 
 
-def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):
-    spec = 'split:5,order=9-8-7-6-5-4-3-2-1-0'
-    lines = call(schedule, 'show', spec, '--most', 2, '--weights', tiny_weights).splitlines()
-    assert 'each sample once' in lines[0]
-    assert 'yes' in lines[1]
-    assert lines[3].split() == ['tasks', '5']
-    assert 'yes' in lines[4]
-    assert lines[-3].split() == ['1', '284', '8', '(140),', '9', '(144)']
-    assert '3 more' in lines[-1]
-
-
 @pytest.mark.parametrize(
     'spec, words',
     [
         ('gaussian', ['permutation                yes', 'none (general-continual)', 'segment  no']),
+        (
+            'split:5,order=9-8-7-6-5-4-3-2-1-0',
+            ['each sample once', 'tasks                      5', '5 of 284 to', 'segment  yes'],
+        ),
         (
             'imbalanced:5',
             [
