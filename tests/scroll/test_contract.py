@@ -35,8 +35,7 @@ MODULES = [
     *(
         m.name
         for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
-        if (library := m.name.split('.')[-1]) not in ('avalanche', 'capymoa')
-        or importlib.util.find_spec(library)
+        if (library := m.name.split('.')[-1]) != 'capymoa' or importlib.util.find_spec(library)
     ),
 ]
 CASES = list(zip(HEAD_NAMES, itertools.cycle(STRATEGIES)))  # every head, every strategy
@@ -342,7 +341,6 @@ OPTIONAL = {
     'scroll.files.engines': {'fsspec', 'joblib'},
     'scroll.files.images': {'PIL'},
     'scroll.libraries.river': {'pandas', 'river'},
-    'scroll.libraries.avalanche': {'avalanche'},
     'scroll.libraries.capymoa': {'capymoa'},
 }
 

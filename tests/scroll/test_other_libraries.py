@@ -1,16 +1,15 @@
-"""SCROLL in streams of other libraries: one digest, whatever brings the samples. Avalanche and
-CapyMOA are no requirements.
+"""SCROLL in streams of other libraries: one digest, whatever brings the samples. CapyMOA is no
+requirement.
 """
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from river import metrics
 from river.evaluate import progressive_val_score
 from sklearn.datasets import load_digits
 
-from scroll import Scroll, ScrollClassifier
+from scroll import ScrollClassifier
 from scroll.libraries.river import RiverScroll
 from tests.scroll.conftest import refused
 
@@ -46,32 +45,6 @@ def test_river_learns_samples_one_by_one_and_tests_them_first():
     assert mixed.learner.digest() == ScrollClassifier().fit([[2.0, 1, 0]] * 2, ['x', 'x']).digest()
     with refused('pixel_9'):
         again.learn_one(dict(X.iloc[0].to_dict(), pixel_9=1.0), 'digit 1')
-
-
-def test_avalanche_counts_experiences():
-    pytest.importorskip('avalanche')
-    from avalanche.benchmarks import tensors_benchmark
-
-    from scroll.libraries.avalanche import AvalancheScroll
-
-    x = torch.from_numpy(X.to_numpy()).float()
-    y = torch.from_numpy(Y.to_numpy())
-    parts = [
-        [(x[a:b][y[a:b] // 5 == k], y[a:b][y[a:b] // 5 == k]) for k in (1, 0)]
-        for a, b in ((0, 1200), (1200, 1797))
-    ]
-    benchmark = tensors_benchmark(*parts, task_labels=[0, 0])
-    model = AvalancheScroll(
-        torch.nn.Identity(), 10, Scroll(head='lda', buffer_size=0), train_mb_size=50
-    )
-    for experience in benchmark.train_stream:
-        model.train(experience)
-    found = model.eval(benchmark.test_stream)
-    whole = Scroll(head='lda', buffer_size=0).fit(x[:1200].numpy(), y[:1200].numpy())
-    assert model.learner.digest() == whole.digest()
-    assert found['Top1_Acc_Stream/eval_phase/test_stream/Task000'] == pytest.approx(
-        whole.score(x[1200:].numpy(), y[1200:].numpy())
-    )
 
 
 def test_capymoa_counts_batches():
