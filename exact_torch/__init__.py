@@ -10,6 +10,7 @@ See `exact_torch.arithmetic` and `exact_torch.eight_bit`.
 """
 
 from exact_torch.arithmetic import ARITHMETIC, ExactArithmetic
+from exact_torch.digits import DIGITS
 from exact_torch.replacements import NotExact
 
-__all__ = ['ARITHMETIC', 'ExactArithmetic', 'NotExact']
+__all__ = ['ARITHMETIC', 'DIGITS', 'ExactArithmetic', 'NotExact']

@@ -26,10 +26,11 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from exact_torch import layers  # noqa: F401  its operations are entered into `REPLACEMENTS`
 from exact_torch.convolutions import aten
+from exact_torch.digits import FAST
 from exact_torch.grids import factor_bits
 from exact_torch.replacements import REPLACEMENTS, NotExact, replaces
 from exact_torch.switches import switches
@@ -54,14 +55,16 @@ class ExactArithmetic(TorchDispatchMode):
     package says, or raises NotExact. It covers the backward pass, and optimisers with
     `foreach=False`. Results keep their type, which should be float64.
 
-    device: of these tensors; NotExact if its sums are not exact."""
+    device: of these tensors; NotExact if its sums are not exact. fast: what is computed in float32,
+    forward in inference mode, is what `exact_torch.digits` says."""
 
     @classmethod
     def _should_skip_dynamo(cls):
         return False  # it would be imported for it, which takes seconds
 
-    def __init__(self, device: torch.device | str = 'cpu'):
+    def __init__(self, device: torch.device | str = 'cpu', fast: bool = False):
         super().__init__()
+        self._replacements = FAST if fast else {}
         self._device = torch.device(device)
         self._settings = []
         _check(self._device)
@@ -81,6 +84,10 @@ class ExactArithmetic(TorchDispatchMode):
         name = func.__name__.split('.')[0]
         plain = name.removesuffix('_')
         dtypes = _floating_types(args)
+        if plain in self._replacements and dtypes == {torch.float32}:
+            out = self._replacements[plain](*args, **kwargs)
+            if out is not None:
+                return args[0].copy_(out) if plain != name else out
         if plain in REPLACEMENTS and dtypes:
             try:
                 out = _replaced(REPLACEMENTS[plain], dtypes, args, kwargs)
@@ -135,7 +142,8 @@ def _check(device: torch.device) -> None:
 
 def _floating_types(values) -> set:
     """The floating-point types of the tensors among values, also in lists."""
-    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    lists = [value if isinstance(value, (list, tuple)) else [value] for value in values]
+    tensors = [leaf for leaves in lists for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if any(tensor.is_complex() for tensor in tensors):
         raise NotExact('complex numbers are not known to be exact')
     return {tensor.dtype for tensor in tensors if tensor.is_floating_point()}

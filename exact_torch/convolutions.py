@@ -10,7 +10,7 @@ aten = torch.ops.aten
 
 
 @replaces('convolution')
-def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     if transposed or x.dim() != 4:
         raise NotExact('a transposed convolution, or one not of maps, is not known to be exact')
     bits = factor_bits(weight[0].numel())

@@ -125,13 +125,13 @@ def log(x):
 
 
 replaces('sigmoid')(_in_blocks(lambda x: 1 / exp_of(-x).add_(1)))
-replaces('silu')(_in_blocks(lambda x: x / exp_of(-x).add_(1)))
+silu = replaces('silu')(_in_blocks(lambda x: x / exp_of(-x).add_(1)))
 replaces('tanh')(_in_blocks(lambda x: 1 - 2 / exp_of(2 * x).add_(1)))
 
 
 @replaces('gelu')
 @_in_blocks
-def _gelu(x, approximate='none'):
+def gelu(x, approximate='none'):
     if approximate == 'tanh':
         inner = (x * x * x * 0.044715 + x) * 0.7978845608028654
         return x * (1 - 1 / exp_of(2 * inner).add_(1))

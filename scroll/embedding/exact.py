@@ -12,10 +12,10 @@ __all__ = ['ExactArithmetic', 'exact_arithmetic']
 
 
 @contextmanager
-def exact_arithmetic(device: torch.device | str = 'cpu'):
+def exact_arithmetic(device: torch.device | str = 'cpu', fast: bool = False):
     """An `ExactArithmetic` block; InputError for what is not known to be exact."""
     try:
-        with ExactArithmetic(device):
+        with ExactArithmetic(device, fast):
             yield
     except NotExact as error:
         raise InputError(str(error)) from error
