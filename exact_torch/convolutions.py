@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from exact_torch.grids import factor_bits, on_grid, total
+from exact_torch.grids import factor_bits, on_grid, total, window_bits
 from exact_torch.replacements import NotExact, replaces
 
 aten = torch.ops.aten
@@ -37,3 +37,36 @@ def _convolution_backward(grad, x, weight, bias_sizes, *options):
     if wanted[2]:
         of_bias = total(grad, (0, 2, 3))
     return of_input, of_weight, of_bias
+
+
+@replaces('avg_pool2d')
+def _average(x, size, stride=(), padding=0, ceil=False, padded=True, divisor=None):
+    def pooled(maps, divisor):
+        return F.avg_pool2d(maps, size, stride or None, padding, ceil, padded, divisor)
+
+    ones = torch.ones_like(x[..., :1, :, :])
+    counts = (pooled(ones, 1) / pooled(ones, divisor)).round_()
+    return pooled(on_grid(x, window_bits(size), (-2, -1)), 1) / counts
+
+
+@replaces('_adaptive_avg_pool2d')
+def _adaptive_average(x, output_size):
+    size = [length // count for length, count in zip(x.shape[-2:], output_size)]
+    if [one * count for one, count in zip(size, output_size)] != list(x.shape[-2:]):
+        raise NotExact(f'maps of {tuple(x.shape[-2:])} to {tuple(output_size)}: windows overlap')
+    return _average(x, size)
+
+
+@replaces('avg_pool2d_backward')
+def _average_backward(grad, x, size, stride, padding, ceil, padded, divisor):
+    ones = torch.ones_like(x[..., :1, :, :])
+    options = size, stride or None, padding, ceil, padded
+    counts = (F.avg_pool2d(ones, *options, 1) / F.avg_pool2d(ones, *options, divisor)).round_()
+    grad = on_grid(grad / counts, window_bits(size), (-2, -1))
+    return aten.avg_pool2d_backward(grad, x, size, stride, padding, ceil, padded, 1)
+
+
+@replaces('_adaptive_avg_pool2d_backward')
+def _adaptive_average_backward(grad, x):
+    size = [length // count for length, count in zip(x.shape[-2:], grad.shape[-2:])]
+    return _average_backward(grad, x, size, [], [0, 0], False, True, None)

@@ -30,6 +30,11 @@ def factor_bits(terms: int) -> int:
     return (_BITS - (terms - 1).bit_length()) // 2
 
 
+def window_bits(size) -> int:
+    """Bits of numbers of which as many are summed as a window of this size has."""
+    return _BITS - 1 - (size[0] * size[-1]).bit_length()
+
+
 @replaces('sum')
 def total(x, dims=None, keepdim=False, dtype=None):
     """The sum over `dims`, default all."""

@@ -75,6 +75,9 @@ LAYERS = {
     'frozen': nn.BatchNorm2d(6).eval(),
     'pooled': nn.AdaptiveAvgPool2d(1),
     'relu6': nn.ReLU6(),
+    'average': nn.AvgPool2d(3, 2, 1),
+    'average_inside': nn.AvgPool2d(4, 3, 1, ceil_mode=True, count_include_pad=False),
+    'adaptive': nn.AdaptiveAvgPool2d((5, 2)),
 }
 FORWARD = {
     'gelu': nn.GELU(),
@@ -182,6 +185,42 @@ def test_sums_have_no_order(seed, terms):
 def test_what_is_not_known_to_be_exact_is_refused_by_name(words, call):
     with ExactArithmetic(), pytest.raises(NotExact, match=words):
         call(inputs(3, 3))
+
+
+FAST = {
+    'linear': (nn.Linear(300, 150), (3, 40, 300)),
+    'many_terms': (nn.Linear(9000, 128), (2, 9000)),
+    'patches': (nn.Conv2d(3, 130, 8, 8), (2, 3, 32, 32)),
+    'wide': (nn.Conv2d(130, 140, 3, 2, 1), (2, 130, 9, 7)),
+    'pointwise': (nn.Conv2d(130, 140, 1), (2, 130, 6, 5)),
+    'thin': (nn.Conv2d(40, 8, 1), (2, 40, 6, 5)),
+    'depthwise': (nn.Conv2d(20, 20, 5, 2, 2, groups=20), (2, 20, 9, 9)),
+    'gelu': (nn.GELU(), (3, 50)),
+    'tanh_gelu': (nn.GELU('tanh'), (3, 50)),
+    'silu': (nn.SiLU(), (3, 50)),
+    'hardswish': (nn.Hardswish(), (3, 50)),
+    'softmax': (nn.Softmax(1), (3, 50, 4)),
+    'layer_norm': (nn.LayerNorm(50), (3, 50)),
+    'batch_norm': (nn.BatchNorm2d(6).eval(), (2, 6, 5, 5)),
+    'attention': (lambda x: F.scaled_dot_product_attention(x, x + 1, x), (2, 3, 30, 16)),
+}
+
+
+@pytest.mark.parametrize('name', FAST)
+@torch.inference_mode()
+def test_fast_values_are_near_and_depend_on_their_own_row_alone(name):
+    # without oneDNN other kernels compute the same
+    layer, shape = FAST[name]
+    x = inputs(*shape).float() * 2
+    with ExactArithmetic(fast=True):
+        out, first = layer(x), layer(x[:1])
+        bad = layer(torch.full_like(x[:1], float('nan')))
+        with torch.backends.mkldnn.flags(enabled=False):
+            again = layer(x)
+    torch.testing.assert_close(out, layer(x), rtol=1e-3, atol=1e-3 * float(out.abs().max()))
+    assert torch.equal(out, again)
+    assert torch.equal(out[:1], first)
+    assert bad.isnan().all()
 
 
 def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(rounding):
