@@ -10,7 +10,7 @@ aten = torch.ops.aten
 
 
 @replaces('convolution')
-def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     if transposed or x.dim() != 4:
         raise NotExact('a transposed convolution, or one not of maps, is not known to be exact')
     bits = factor_bits(weight[0].numel())
@@ -39,31 +39,32 @@ def _convolution_backward(grad, x, weight, bias_sizes, *options):
     return of_input, of_weight, of_bias
 
 
+def _averaged_over(x, divisor, *window):
+    """How many numbers each average is divided by."""
+    ones = torch.ones_like(x[..., :1, :, :])
+    return (F.avg_pool2d(ones, *window, 1) / F.avg_pool2d(ones, *window, divisor)).round_()
+
+
 @replaces('avg_pool2d')
 def _average(x, size, stride=(), padding=0, ceil=False, padded=True, divisor=None):
-    def pooled(maps, divisor):
-        return F.avg_pool2d(maps, size, stride or None, padding, ceil, padded, divisor)
-
-    ones = torch.ones_like(x[..., :1, :, :])
-    counts = (pooled(ones, 1) / pooled(ones, divisor)).round_()
-    return pooled(on_grid(x, window_bits(size), (-2, -1)), 1) / counts
-
-
-@replaces('_adaptive_avg_pool2d')
-def _adaptive_average(x, output_size):
-    size = [length // count for length, count in zip(x.shape[-2:], output_size)]
-    if [one * count for one, count in zip(size, output_size)] != list(x.shape[-2:]):
-        raise NotExact(f'maps of {tuple(x.shape[-2:])} to {tuple(output_size)}: windows overlap')
-    return _average(x, size)
+    window = size, stride or None, padding, ceil, padded
+    sums = F.avg_pool2d(on_grid(x, window_bits(size), (-2, -1)), *window, 1)
+    return sums / _averaged_over(x, divisor, *window)
 
 
 @replaces('avg_pool2d_backward')
 def _average_backward(grad, x, size, stride, padding, ceil, padded, divisor):
-    ones = torch.ones_like(x[..., :1, :, :])
-    options = size, stride or None, padding, ceil, padded
-    counts = (F.avg_pool2d(ones, *options, 1) / F.avg_pool2d(ones, *options, divisor)).round_()
-    grad = on_grid(grad / counts, window_bits(size), (-2, -1))
+    grad = grad / _averaged_over(x, divisor, size, stride or None, padding, ceil, padded)
+    grad = on_grid(grad, window_bits(size), (-2, -1))
     return aten.avg_pool2d_backward(grad, x, size, stride, padding, ceil, padded, 1)
+
+
+@replaces('_adaptive_avg_pool2d')
+def _adaptive_average(x, counts):
+    size = [length // count for length, count in zip(x.shape[-2:], counts)]
+    if any(length % count for length, count in zip(x.shape[-2:], counts)):
+        raise NotExact(f'average pooling of {tuple(x.shape[-2:])} to {tuple(counts)}: not exact')
+    return _average(x, size)
 
 
 @replaces('_adaptive_avg_pool2d_backward')

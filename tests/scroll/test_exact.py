@@ -199,7 +199,6 @@ FAST = {
     'tanh_gelu': (nn.GELU('tanh'), (3, 50)),
     'silu': (nn.SiLU(), (3, 50)),
     'hardswish': (nn.Hardswish(), (3, 50)),
-    'softmax': (nn.Softmax(1), (3, 50, 4)),
     'layer_norm': (nn.LayerNorm(50), (3, 50)),
     'batch_norm': (nn.BatchNorm2d(6).eval(), (2, 6, 5, 5)),
     'attention': (lambda x: F.scaled_dot_product_attention(x, x + 1, x), (2, 3, 30, 16)),
