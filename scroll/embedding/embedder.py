@@ -304,8 +304,8 @@ class Embedder:
             # of few images at a time: their maps stay in the cache
             arithmetic = exact_arithmetic(self.device, self._fast)
             with arithmetic, torch.autocast(self.device.type, enabled=False):
-                x = x if self._fast else x.double()
-                parts = x.split(max(1, _NUMBERS // 8 // x[:1].numel()))
+                numbers = x if self._fast else x.double()
+                parts = numbers.split(max(1, _NUMBERS // 8 // x[:1].numel()))
                 return torch.cat([self.net.features(part).float().cpu() for part in parts])
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
             return self.net.features(x).float().cpu()
