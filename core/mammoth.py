@@ -70,23 +70,29 @@ class Checkout:
 
 
 class _MethodLoader(SourceFileLoader):
-    """Imports a method of the checkout; keeps no bytecode, which Mammoth itself would run."""
+    """Imports a method of the checkout with its own buffer and the checkout's other methods.
+
+    Source is rewritten because one process has one module `utils.buffer`, or `models.er`, which is
+    ours: other methods of the same run, and of the user, rely on it, while methods of Mammoth pass
+    the buffer arguments that only theirs knows, and derive from theirs. Keeps no bytecode, which
+    Mammoth itself would run."""
 
     def get_code(self, fullname: str):
-        return with_their_buffer(self.get_data(self.path), self.path)
-
-
-def with_their_buffer(source: bytes, path: str):
-    """Compile a method of the checkout so that `from utils.buffer import ...` is the checkout's.
-
-    Source is rewritten because one process has one module `utils.buffer`, which is ours: other
-    methods of the same run, and of the user, rely on it, while methods of Mammoth pass it
-    arguments that only theirs knows."""
-    tree = ast.parse(source, path)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == 'utils.buffer':
-            node.module = f'{THEIRS}.utils.buffer'
-    return compile(tree, path, 'exec')
+        tree = ast.parse(self.get_data(self.path), self.path)
+        package = fullname.removeprefix(f'{THEIRS}.').rpartition('.')[0]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                name = importlib.util.resolve_name('.' * node.level + node.module, package)
+                is_method = name.startswith('models.') and name.count('.') == 1
+                if (
+                    (is_method or name == 'utils.buffer')
+                    and _has(ROOT, name)
+                    and _has(checkout(), name)
+                ):
+                    name = f'{THEIRS}.{name}'
+                node.module = name
+                node.level = 0
+        return compile(tree, self.path, 'exec')
 
 
 def use_checkout(path=None) -> None:
@@ -131,9 +137,12 @@ def in_checkout():
 
 def their_module(name: str):
     """The checkout's module of this name, imported; None if it has none."""
-    root = checkout()
-    exists = root and root.joinpath(*name.split('.')).with_suffix('.py').is_file()
-    return importlib.import_module(f'{THEIRS}.{name}') if exists else None
+    return importlib.import_module(f'{THEIRS}.{name}') if _has(checkout(), name) else None
+
+
+def _has(root, name: str) -> bool:
+    """Return whether a folder has the file of a module."""
+    return bool(root) and root.joinpath(*name.split('.')).with_suffix('.py').is_file()
 
 
 def complete(module) -> None:

@@ -31,6 +31,7 @@ from argparse import Namespace
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import bench
 import datasets
@@ -160,10 +161,10 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
         f'import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts.mammoth import try_out; '
         f'try_out{(kind, model, dataset, root, args.images, words)!r}'
     )
+    env = {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
     try:
-        done = python(
-            ['-c', code], timeout=SECONDS, env={'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
-        )
+        with TemporaryDirectory() as folder:  # some leave files where they are run
+            done = python(['-c', code], timeout=SECONDS, env=env, cwd=folder)
     except subprocess.TimeoutExpired:
         return 'fails', f'not done after {SECONDS} s'
     if done.returncode == 0:

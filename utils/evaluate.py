@@ -70,7 +70,7 @@ def evaluate(
             size = 0
             for batch in _batches(loader, model):
                 inputs, labels = (part.to(model.device) for part in batch[:2])
-                logits = model(inputs, task) if task_aware else model(inputs)
+                logits = _logits(model(inputs, task) if task_aware else model(inputs))
                 for row, allowed in enumerate((choices, of_task)):
                     right[row] += _right(logits, labels, allowed)
                 if return_loss:
@@ -92,8 +92,13 @@ def hits(model, inputs, labels, classes: list) -> int:
     """
     allowed = torch.as_tensor(classes).to(model.device)
     with eval_mode(model.net):
-        logits = model(inputs.to(model.device))
+        logits = _logits(model(inputs.to(model.device)))
     return _right(logits, labels.to(model.device), allowed).item()
+
+
+def _logits(outputs) -> torch.Tensor:
+    """The logits of what a network gives: networks of forks give further outputs after them."""
+    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 def _right(logits, labels, allowed) -> torch.Tensor:

@@ -183,7 +183,7 @@ def _collect(parser, words, chosen, model, build) -> tuple:
     config = of_config(configured, *data_set, of_file, *method)
     asked = merge(parser, [of_file, *method, *config])
     options, selected, usual = _select_backbone(chosen, dataset, asked, merge(parser, data_set))
-    if chosen.backbone != OF_DATA_SET:
+    if not chosen.backbone.startswith(OF_DATA_SET):
         add_signature(parser, get_backbone_class(chosen.backbone), f'backbone {chosen.backbone}')
     accept_buffer_size(parser, words, chosen.model)
     weaker = [*data_set, options, of_file, *method]

@@ -13,10 +13,10 @@ def initialize(args) -> tuple:
     from backbone import get_backbone, weights
     from bench.run.devices import arrange, optimise, reuse_memory, share_cores
     from core import environment
-    from core.forks import their_errors
+    from core.forks import disable_wandb, their_errors
     from core.rows import check_writable
     from datasets import get_dataset
-    from datasets.utils.defaults import OF_DATA_SET
+    from datasets.utils.defaults import OF_DATA_SET, network_of
     from models import get_model
     from scroll.embedding.embedder import state_digest
 
@@ -41,13 +41,17 @@ def initialize(args) -> tuple:
         )
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
-    net = dataset.get_backbone() if args.backbone == OF_DATA_SET else get_backbone(args)
+    if args.backbone.startswith(OF_DATA_SET):
+        net, transform = network_of(dataset, args.backbone, args)
+    else:
+        net, transform = get_backbone(args), dataset.get_transform()
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
     digest = state_digest(net)
     optimise(net, args.code_optimization)
     with their_errors(f'--model {args.model}'):
-        model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
+        disable_wandb()
+        model = get_model(args, net, dataset.get_loss(), transform, dataset)
     model.psi_digest = digest
     args.precision = arrange(model, args.precision)
     share_cores(model)

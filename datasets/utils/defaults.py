@@ -3,7 +3,11 @@
 import functools
 import inspect
 
-OF_DATA_SET = 'of-data-set'  # --backbone: the network that the data set's `get_backbone` makes
+from scroll.ground.errors import InputError
+
+# --backbone: the network that the data set's `get_backbone` makes; with `:dwt` behind it, that of
+# its `get_DWT_backbone`, and the transform of its `get_DWT_transform`, if it has one
+OF_DATA_SET = 'of-data-set'
 _GETTERS = {
     'n_epochs': 'get_epochs',
     'batch_size': 'get_batch_size',
@@ -60,6 +64,19 @@ def dataset_defaults(kind) -> dict:
     if hasattr(defaults['backbone'], 'forward'):
         defaults['backbone'] = OF_DATA_SET
     return {flag: value for flag, value in defaults.items() if value is not None}
+
+
+def network_of(dataset, backbone: str, args) -> tuple:
+    """(network, training transform) of a data set, for a name that begins with `OF_DATA_SET`."""
+    names = {name.lower(): name for name in dir(dataset)}
+    key = backbone.partition(':')[2].replace('-', '_')
+    getter = f'get_{key}_backbone' if key else 'get_backbone'
+    if getter not in names:
+        raise InputError(f'--backbone {backbone}: {args.dataset} has no {getter}')
+    get_network = getattr(dataset, names[getter])
+    get_transform = getattr(dataset, names.get(f'get_{key}_transform', 'get_transform'))
+    needs = 'args' in inspect.signature(get_network).parameters
+    return get_network(args) if needs else get_network(), get_transform()
 
 
 def _ask(kind, name: str):

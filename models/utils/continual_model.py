@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from core.environment import get_device, warn_once
-from core.forks import inherited
+from core.forks import counts_from_one, inherited, their_hook
 from core.loss_watch import LossWatch
 from core.plugins import is_shipped
 from scroll.adaptation.optimisers import eager
@@ -214,6 +214,7 @@ class ContinualModel(nn.Module):
 
     def end_task(self, dataset):
         """End a task, before it is evaluated."""
+        their_hook(ContinualModel, self, 'end_task', dataset)
 
     def begin_epoch(self, epoch, dataset):
         """Prepare for an epoch."""
@@ -270,6 +271,10 @@ class ContinualModel(nn.Module):
         if self.net is not None:
             self.opt = self.get_optimizer()
         self.begin_task(dataset)
+        train = getattr(dataset.train_loader, 'dataset', None)
+        logits = getattr(train, 'logits', None)
+        if logits is not None and 'logits' not in train.extra_return_fields:
+            train.add_extra_return_field('logits', logits)  # set by a method of before 2024
 
     def meta_end_task(self, dataset):
         """`end_task`, then the task is counted, unless the method has."""
@@ -280,11 +285,23 @@ class ContinualModel(nn.Module):
     def meta_begin_epoch(self, epoch, dataset):
         """Reset the epoch's counter, then `begin_epoch`."""
         self.epoch_iteration = 0
-        _call(self.begin_epoch, epoch, dataset)
+        self._call('begin_epoch', epoch, dataset)
 
     def meta_end_epoch(self, epoch, dataset):
         """`end_epoch`."""
-        _call(self.end_epoch, epoch, dataset)
+        self._call('end_epoch', epoch, dataset)
+
+    def _call(self, name: str, epoch: int, dataset):
+        """Call a hook of an epoch; in earlier versions of Mammoth it takes one of the two, or none,
+        and may count epochs from 1."""
+        hook = getattr(self, name)
+        names = inspect.signature(hook).parameters
+        first = 0 if is_shipped(type(self)) else counts_from_one(name)
+        values = {'epoch': epoch + first, 'dataset': dataset}
+        if names.keys() <= values.keys():
+            hook(**{name: values[name] for name in names})
+        else:
+            hook(*values.values())
 
     def meta_end_eval(self, dataset, accs):
         """`end_eval`."""
@@ -335,13 +352,3 @@ class ContinualModel(nn.Module):
                 'time: leave the flag out'
             )
         return nullcontext() if buffer is None else buffer.closed()
-
-
-def _call(hook, epoch: int, dataset):
-    """Call a hook of an epoch; in earlier versions of Mammoth it takes one of the two, or none."""
-    names = inspect.signature(hook).parameters
-    values = {'epoch': epoch, 'dataset': dataset}
-    if names.keys() <= values.keys():
-        hook(**{name: values[name] for name in names})
-    else:
-        hook(epoch, dataset)
