@@ -41,21 +41,10 @@ def inherited(base: type, owner, name: str):
     raise AttributeError(f'{type(owner).__name__!r} object has no attribute {name!r}')
 
 
-def their_hook(base: type, owner, name: str, *values) -> None:
-    """Call a hook that ours leaves empty and `base` of the checkout may fill, as one of 2022 counts
-    tasks in `end_task`; for an object that is not of this project."""
-    theirs = None
-    with suppress(Exception):  # a base that cannot be imported: the object can do without
-        theirs = None if is_shipped(type(owner)) else their_module(base.__module__)
-    hook = vars(getattr(theirs, base.__name__, object)).get(name)
-    if hook:
-        hook(owner, *values)
-
-
 def counts_from_one(hook: str) -> bool:
-    """Return whether the checkout's training loop gives this hook 1 as its first epoch."""
-    loop = checkout() and checkout() / 'utils' / 'training.py'
-    return bool(loop) and loop.is_file() and f'.{hook}(epoch + 1' in loop.read_text()
+    """Return whether the checkout's training loop gives this hook 1 for the first epoch."""
+    loops = checkout().glob('utils/training.py') if checkout() else ()
+    return any(f'.{hook}(epoch + 1' in loop.read_text() for loop in loops)
 
 
 def best_args(model: str, dataset: str) -> dict:
@@ -70,21 +59,23 @@ def best_args(model: str, dataset: str) -> dict:
 
 
 def add_missing_flags(parser, model) -> None:
-    """Add the flags that loaded files of the checkout read and the parser lacks, as one of them,
-    its main.py or utils/args.py declares them; those that only its `best_args` has values of are
-    required. A method of this project needs none."""
+    """Add the flags that loaded files of the checkout read and the parser lacks, as its main.py or
+    utils/args.py declares them; those that only its `best_args` has values of are required. A
+    method of this project needs none."""
     root = None if is_shipped(model) else checkout()
-    files = {Path(getattr(module, '__file__', None) or '') for module in list(sys.modules.values())}
-    files = [file for file in sorted(files) if root and file.is_relative_to(root)]
-    texts = [file.read_text(errors='replace') for file in files if file.suffix == '.py']
-    missing = set(re.findall(r'\bargs\.(\w+)', '\n'.join(texts)))
-    missing -= {action.dest for action in parser._actions}
+    text = ''
+    for module in list(sys.modules.values()) if root else ():
+        file = Path(getattr(module, '__file__', None) or '')
+        if file.suffix == '.py' and file.is_relative_to(root):
+            text += file.read_text(errors='replace')
+    missing = set(re.findall(r'\bargs\.(\w+)', text)) - {action.dest for action in parser._actions}
     if not missing:
         return
     own = argparse.ArgumentParser(conflict_handler='resolve')
-    mains = [root / place for place in ('main.py', 'utils/main.py', 'utils/args.py')]
-    for text in (*texts, *(file.read_text() for file in mains if file.is_file())):
-        _declare(own, text)
+    for place in ('main.py', 'utils/main.py', 'utils/args.py'):
+        file = root / place
+        if file.is_file():
+            _declare(own, file.read_bytes())
     for values in best_args(model.NAME, '').values():
         for flag, value in values.items() if isinstance(values, dict) else ():
             if f'--{flag}' not in own._option_string_actions:
@@ -95,7 +86,7 @@ def add_missing_flags(parser, model) -> None:
             parser._add_action(action)
 
 
-def _declare(parser, source: str) -> None:
+def _declare(parser, source: bytes) -> None:
     """Add the flags that a source file adds to any parser, as far as they are spelt out there."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and getattr(node.func, 'attr', '') == 'add_argument':
@@ -106,13 +97,6 @@ def _declare(parser, source: str) -> None:
                     options[keyword.arg] = value or ast.literal_eval(keyword.value)
             with suppress(ValueError, TypeError):  # of names that are not spelt out
                 parser.add_argument(*map(ast.literal_eval, node.args), **options)
-
-
-def disable_wandb() -> None:
-    """Let files of the checkout log to Weights and Biases, as after its main.py, without effect."""
-    wandb = sys.modules.get('wandb')
-    if wandb and checkout() and not wandb.run:
-        wandb.init(mode='disabled')
 
 
 @contextmanager

@@ -83,12 +83,8 @@ class _MethodLoader(SourceFileLoader):
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 name = importlib.util.resolve_name('.' * node.level + node.module, package)
-                is_method = name.startswith('models.') and name.count('.') == 1
-                if (
-                    (is_method or name == 'utils.buffer')
-                    and _has(ROOT, name)
-                    and _has(checkout(), name)
-                ):
+                is_theirs = name.count('.') == 1 and name.startswith(('models.', 'utils.buffer'))
+                if is_theirs and _has(ROOT, name) and _has(checkout(), name):
                     name = f'{THEIRS}.{name}'
                 node.module = name
                 node.level = 0
@@ -141,8 +137,8 @@ def their_module(name: str):
 
 
 def _has(root, name: str) -> bool:
-    """Return whether a folder has the file of a module."""
-    return bool(root) and root.joinpath(*name.split('.')).with_suffix('.py').is_file()
+    """Return whether a folder, if any, has the file of a module."""
+    return root and root.joinpath(*name.split('.')).with_suffix('.py').is_file()
 
 
 def complete(module) -> None:

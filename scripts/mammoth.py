@@ -31,7 +31,6 @@ from argparse import Namespace
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import bench
 import datasets
@@ -58,7 +57,6 @@ REASONS = {
 }
 FEW_BATCHES = {
     'buffer_size': 100,
-    'minibatch_size': 16,
     'lr': 0.01,
     'batch_size': 16,
     'debug_mode': 1,
@@ -66,7 +64,6 @@ FEW_BATCHES = {
     'disable_log': 1,
     'stop_after': 2,
     'device': 'cpu',
-    'num_threads': 1,
 }
 NOT_COMPARED = {
     'seed',
@@ -161,10 +158,10 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
         f'import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts.mammoth import try_out; '
         f'try_out{(kind, model, dataset, root, args.images, words)!r}'
     )
-    env = {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
     try:
-        with TemporaryDirectory() as folder:  # some leave files where they are run
-            done = python(['-c', code], timeout=SECONDS, env=env, cwd=folder)
+        done = python(
+            ['-c', code], timeout=SECONDS, env={'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
+        )
     except subprocess.TimeoutExpired:
         return 'fails', f'not done after {SECONDS} s'
     if done.returncode == 0:
@@ -238,12 +235,11 @@ def configurations(root: Path) -> list[dict]:
     for path in sorted((root / 'models' / 'config').glob('*.yaml')):
         for dataset, part in read_yaml(path).items():
             sizes = [size for size, flags in part.items() if isinstance(flags, dict)]
-            for size in sizes or ['default']:
+            for size in (sizes or ['default']) if dataset != 'default' else ():
                 flags = {'model': path.stem, 'dataset': dataset, 'model_config': 'best'}
                 if size != 'default':
                     flags['buffer_size'] = size
-                if dataset != 'default':
-                    every.append(flags)
+                every.append(flags)
     for name in datasets.PLUGINS.names():
         if datasets.PLUGINS.is_theirs(MAMMOTH + name):
             flags = {'model': 'sgd', 'dataset': name, 'lr': 0.1}
@@ -332,21 +328,23 @@ def compare(args) -> None:
         accuracies = re.findall(r'\[Class-IL\]: ([\d.]+) %', run.stdout + run.stderr)
         if run.returncode or not accuracies:
             raise InputError(f'{model} {where}: {run.stderr.strip().splitlines()[-1:]}')
-        row = {
-            'model': model,
-            'seed': seed,
-            'where': where,
-            'accuracy': float(accuracies[-1]),
-            'flags': flags,
-            'seconds': round(seconds, 1),
-        }
-        append_row(path.parent, row, path.name)
+        append_row(
+            path.parent,
+            {
+                'model': model,
+                'seed': seed,
+                'where': where,
+                'accuracy': float(accuracies[-1]),
+                'flags': flags,
+                'seconds': round(seconds, 1),
+            },
+            path.name,
+        )
 
 
 def processor_time() -> float:
     """Seconds of processor time of all processes that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def main() -> None:
@@ -363,10 +361,9 @@ def main() -> None:
     flag('--list', type=Path, default=ROOT / 'scripts' / 'forks.yaml', help='of `forks`')
     flag('--out', type=Path, default=ROOT / 'results' / 'mammoth', help='folder of the rows')
     parts = [list(part) for split, part in groupby(sys.argv[1:], '--'.__eq__) if not split]
-    own, args_flags, ours, *_ = [*parts, [], [], []]
+    own, *others = [*parts, [], [], []]
     args = parser.parse_args(own)
-    args.flags = args_flags
-    args.ours = ours
+    args.flags, args.ours, *_ = others
     args.path = args.path.expanduser().resolve()
     args.place = ['--base_path', f'{args.base_path.expanduser().resolve()}/']
     if args.action != 'forks':

@@ -70,7 +70,7 @@ def evaluate(
             size = 0
             for batch in _batches(loader, model):
                 inputs, labels = (part.to(model.device) for part in batch[:2])
-                logits = _logits(model(inputs, task) if task_aware else model(inputs))
+                logits = model(inputs, task) if task_aware else model(inputs)
                 for row, allowed in enumerate((choices, of_task)):
                     right[row] += _right(logits, labels, allowed)
                 if return_loss:
@@ -92,13 +92,8 @@ def hits(model, inputs, labels, classes: list) -> int:
     """
     allowed = torch.as_tensor(classes).to(model.device)
     with eval_mode(model.net):
-        logits = _logits(model(inputs.to(model.device)))
+        logits = model(inputs.to(model.device))
     return _right(logits, labels.to(model.device), allowed).item()
-
-
-def _logits(outputs) -> torch.Tensor:
-    """The logits of what a network gives: networks of forks give further outputs after them."""
-    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 def _right(logits, labels, allowed) -> torch.Tensor:
@@ -133,15 +128,6 @@ def is_task_aware(model) -> bool:
     if not {'class-il', 'general-continual'}.isdisjoint(model.COMPATIBILITY):
         return False
     return len(inspect.signature(model.forward).parameters) > 1
-
-
-def mask_classes(outputs: torch.Tensor, dataset, k: int) -> None:
-    """Rule out, in place, the classes of all tasks but `k`: of logits (B, N_CLASSES), minus
-    infinity.
-    """
-    others = torch.ones(outputs.shape[1], dtype=torch.bool, device=outputs.device)
-    others[torch.as_tensor(dataset.task_classes(k)).to(outputs.device)] = False
-    outputs[:, others] = -torch.inf
 
 
 def _loss(logits, labels, seen) -> torch.Tensor:

@@ -13,7 +13,7 @@ def initialize(args) -> tuple:
     from backbone import get_backbone, weights
     from bench.run.devices import arrange, optimise, reuse_memory, share_cores
     from core import environment
-    from core.forks import disable_wandb, their_errors
+    from core.forks import their_errors
     from core.rows import check_writable
     from datasets import get_dataset
     from datasets.utils.defaults import OF_DATA_SET, network_of
@@ -41,17 +41,14 @@ def initialize(args) -> tuple:
         )
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
-    if args.backbone.startswith(OF_DATA_SET):
-        net, transform = network_of(dataset, args.backbone, args)
-    else:
-        net, transform = get_backbone(args), dataset.get_transform()
+    own = args.backbone.startswith(OF_DATA_SET)
+    net = network_of(dataset, args.backbone) if own else get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
     digest = state_digest(net)
     optimise(net, args.code_optimization)
     with their_errors(f'--model {args.model}'):
-        disable_wandb()
-        model = get_model(args, net, dataset.get_loss(), transform, dataset)
+        model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     args.precision = arrange(model, args.precision)
     share_cores(model)

@@ -139,12 +139,8 @@ class ContinualDataset:
         return self.c_task
 
     def get_data_loaders(self):
-        """Go to the next task: (train loader, test loader). By default from the whole data sets of
-        `get_datasets`, which forks have."""
-        if not hasattr(self, 'get_datasets'):
-            raise NotImplementedError(f'{type(self).__name__} has no get_data_loaders')
-        with data_errors(self.NAME):
-            return store_masked_loaders(*self.get_datasets(), self)
+        """Go to the next task: (train loader, test loader)."""
+        raise NotImplementedError(f'{type(self).__name__} has no get_data_loaders')
 
     def test_loader(self, task: int):
         """Test loader of any task, past or future; this stream stays where it is."""

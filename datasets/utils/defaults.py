@@ -66,17 +66,16 @@ def dataset_defaults(kind) -> dict:
     return {flag: value for flag, value in defaults.items() if value is not None}
 
 
-def network_of(dataset, backbone: str, args) -> tuple:
-    """(network, training transform) of a data set, for a name that begins with `OF_DATA_SET`."""
-    names = {name.lower(): name for name in dir(dataset)}
-    key = backbone.partition(':')[2].replace('-', '_')
-    getter = f'get_{key}_backbone' if key else 'get_backbone'
-    if getter not in names:
-        raise InputError(f'--backbone {backbone}: {args.dataset} has no {getter}')
-    get_network = getattr(dataset, names[getter])
-    get_transform = getattr(dataset, names.get(f'get_{key}_transform', 'get_transform'))
-    needs = 'args' in inspect.signature(get_network).parameters
-    return get_network(args) if needs else get_network(), get_transform()
+def network_of(dataset, backbone: str):
+    """The network of a data set for a name that begins with `OF_DATA_SET`, which then also says
+    what its `get_transform` is."""
+    prefix = backbone.replace(f'{OF_DATA_SET}:', 'get_') + '_'
+    getters = [name for name in dir(dataset) if name.lower().startswith(prefix)]
+    if backbone != OF_DATA_SET and not getters:
+        raise InputError(f'--backbone {backbone}: {dataset.NAME} has no {prefix}backbone')
+    for name in getters:
+        setattr(dataset, f'get_{name[len(prefix) :]}', getattr(dataset, name))
+    return dataset.get_backbone()
 
 
 def _ask(kind, name: str):

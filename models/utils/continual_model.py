@@ -6,13 +6,13 @@ A method file defines a subclass with a `NAME` and an `observe`; the training lo
 """
 
 import inspect
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import torch
 from torch import nn
 
 from core.environment import get_device, warn_once
-from core.forks import counts_from_one, inherited, their_hook
+from core.forks import counts_from_one, inherited
 from core.loss_watch import LossWatch
 from core.plugins import is_shipped
 from scroll.adaptation.optimisers import eager
@@ -213,8 +213,12 @@ class ContinualModel(nn.Module):
         """Prepare for a task."""
 
     def end_task(self, dataset):
-        """End a task, before it is evaluated."""
-        their_hook(ContinualModel, self, 'end_task', dataset)
+        """End a task, before it is evaluated: in forks the base class may count it."""
+        hook = None
+        with suppress(AttributeError):
+            hook = inherited(ContinualModel, self, 'end_task')
+        if hook:
+            hook(dataset)
 
     def begin_epoch(self, epoch, dataset):
         """Prepare for an epoch."""
@@ -271,10 +275,6 @@ class ContinualModel(nn.Module):
         if self.net is not None:
             self.opt = self.get_optimizer()
         self.begin_task(dataset)
-        train = getattr(dataset.train_loader, 'dataset', None)
-        logits = getattr(train, 'logits', None)
-        if logits is not None and 'logits' not in train.extra_return_fields:
-            train.add_extra_return_field('logits', logits)  # set by a method of before 2024
 
     def meta_end_task(self, dataset):
         """`end_task`, then the task is counted, unless the method has."""
@@ -285,19 +285,19 @@ class ContinualModel(nn.Module):
     def meta_begin_epoch(self, epoch, dataset):
         """Reset the epoch's counter, then `begin_epoch`."""
         self.epoch_iteration = 0
-        self._call('begin_epoch', epoch, dataset)
+        self._call_hook('begin_epoch', epoch, dataset)
 
     def meta_end_epoch(self, epoch, dataset):
         """`end_epoch`."""
-        self._call('end_epoch', epoch, dataset)
+        self._call_hook('end_epoch', epoch, dataset)
 
-    def _call(self, name: str, epoch: int, dataset):
+    def _call_hook(self, name: str, epoch: int, dataset):
         """Call a hook of an epoch; in earlier versions of Mammoth it takes one of the two, or none,
         and may count epochs from 1."""
         hook = getattr(self, name)
         names = inspect.signature(hook).parameters
-        first = 0 if is_shipped(type(self)) else counts_from_one(name)
-        values = {'epoch': epoch + first, 'dataset': dataset}
+        from_one = not is_shipped(type(self)) and counts_from_one(name)
+        values = {'epoch': epoch + from_one, 'dataset': dataset}
         if names.keys() <= values.keys():
             hook(**{name: values[name] for name in names})
         else:
