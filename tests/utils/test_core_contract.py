@@ -22,7 +22,7 @@ NAMES = """
     utils.schedulers: get_scheduler
     utils.conf: base_path get_device create_seeded_dataloader set_random_seed warn_once
     utils.conf: get_checkpoint_path
-    utils.evaluate: evaluate mask_classes
+    utils.evaluate: evaluate
     utils.metrics: forgetting backward_transfer forward_transfer
     datasets: get_dataset get_dataset_class get_dataset_names register_dataset ContinualDataset
     datasets.utils: set_default_from_args

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bench.run.building import initialize
-from utils.evaluate import evaluate, mask_classes
+from utils.evaluate import evaluate
 
 
 class Logits(nn.Module):
@@ -150,9 +150,3 @@ def test_a_method_for_task_il_alone_gets_the_task_and_has_no_class_il_accuracy()
     other.COMPATIBILITY = ['class-il', 'task-il']
     assert evaluate(other, stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25]
     assert set(other.tasks) == {None}
-
-
-def test_masking_the_classes_of_other_tasks():
-    outputs = torch.arange(8.0).reshape(2, 4)
-    assert mask_classes(outputs, stream(TASKS, 1, []), 1) is None
-    assert outputs.tolist() == [[-torch.inf, 1, 2, -torch.inf], [-torch.inf, 5, 6, -torch.inf]]

@@ -427,6 +427,67 @@ def test_a_certificate_names_the_fork_and_has_its_flags(fork, tmp_path):
     assert {'rate': 0.25, 'place': 7, 'aux': 3}.items() <= certificate['settings'].items()
 
 
+DERIVED = {
+    'models/er.py': (
+        OLD['models/old.py']
+        .replace('Old', 'Er')
+        .replace("'old'", "'er'")
+        .replace('args.rate, ', '')
+        .replace('self.current_task += 1', 'super().end_task(dataset)')
+    ),
+    'models/derived.py': """
+from .er import Er, get_parser
+
+class Derived(Er):
+    NAME = 'derived'
+
+    def begin_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+    def end_task(self, dataset):
+        super().end_task(dataset)
+        self.ended = self.task
+""",
+    'utils/training.py': 'def train(model):\n    model.begin_epoch(epoch + 1)\n',
+    'models/utils/continual_model.py': OLD['models/utils/continual_model.py'].replace(
+        "self.tag = args.where + '!'", "self.tag = args.where + '!'\n        self.task = 0"
+    )
+    + '    def end_task(self, dataset):\n        self.task += 1\n',
+    'datasets/old.py': OLD['datasets/old.py']
+    + """
+    @staticmethod
+    def get_DWT_backbone():
+        return resnet34(10, 3)
+
+    def get_DWT_transform(self):
+        return lambda images: 7 * images
+""",
+}
+
+
+def test_a_method_derives_from_the_checkouts_and_its_base_class_counts_tasks(fork, tmp_path):
+    """The one that it derives from has the name of one of ours; the checkout's loop counts epochs
+    from 1 where it begins one, and from 0 where it ends one.
+    """
+    written(fork, DERIVED)
+    words = OLD_RUN, '--mammoth', fork, '--base_path', tmp_path
+    model, dataset, args = initialize(given(*words, model='derived'))
+    assert type(model).__mro__[1].__module__ == 'mammoth_checkout.models.er'
+    train(model, dataset, args)
+    assert model.epochs == [1, (0, 5), 1, (0, 5)]
+    assert model.ended == 2
+
+
+def test_a_data_set_has_networks_by_name_and_a_transform_for_each(fork, tmp_path):
+    written(fork, DERIVED)
+    words = OLD_RUN, '--rate 1 --mammoth', fork, '--base_path', tmp_path
+    model, *_ = initialize(given(*words, '--backbone of-data-set:DWT', model='old'))
+    assert model.net.feature_dim == 3 * 8
+    assert model.original_transform(2) == 14
+    with refused('--backbone of-data-set:other', 'get_other_backbone'):
+        initialize(given(*words, '--backbone of-data-set:other', model='old'))
+
+
 def test_values_that_only_its_best_args_have_are_required_without_them(fork):
     words = FLAGS.replace('--lr 0.05', ''), '--mammoth', fork
     args = given(*words, '--load_best_args', model='old')
