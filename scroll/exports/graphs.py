@@ -100,7 +100,9 @@ class ImageFeatures(nn.Module):
     def __init__(self, embedder, shape: tuple):
         super().__init__()
         steps = embedder.preprocessing
-        self.net = deepcopy(embedder.net if embedder.dtype != 'exact' else embedder.folded).cpu()
+        exact = embedder.dtype == 'exact'  # an exact f* is in float64
+        self.net = deepcopy(embedder.pristine).float() if exact else deepcopy(embedder.net)
+        self.net.cpu()
         sized = replace(steps, crop=1.0, keep_ratio=False)  # it gets images of its size
         self.prepare = self.net.prepare if embedder.dtype == 'integer' else sized
         for name, side, scaled in zip(('rows', 'columns'), shape, steps.scaled(*shape[:2])):

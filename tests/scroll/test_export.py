@@ -325,6 +325,14 @@ def test_images_to_labels_in_one_graph(kind, sides, tmp_path):
     )
 
 
+def test_an_exact_f_star_is_exported_in_float32():
+    learner = of_images('exact', buffer_size=12)
+    learner.set_params(adaptation=Adaptation(iterations=2, exact=True)).adapt()
+    module = whole_module(learner.adapted_, learner.adapted_.embedder, IMAGES.shape[1:])
+    logits, _ = module(torch.from_numpy(IMAGES))
+    assert np.allclose(logits, learner.decision_function(IMAGES), atol=1e-3)
+
+
 def test_what_no_graph_can_hold_is_one_line(tmp_path):
     with refused('cannot be exported as a graph'):
         export(of_images('float32', buffer_size=0), tmp_path / 'out', ('torch',), (12,))
