@@ -57,6 +57,7 @@ REASONS = {
 }
 FEW_BATCHES = {
     'buffer_size': 100,
+    'minibatch_size': 16,
     'lr': 0.01,
     'batch_size': 16,
     'debug_mode': 1,
@@ -223,8 +224,11 @@ def judge(path: Path, jobs: list) -> None:
     jobs = [job for job in jobs if job[:2] not in done]
     for kind, name, *trial in Progress('Models and data sets', len(jobs)).over(jobs):
         verdict, reason = verdict_of(*trial)
-        row = {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason}
-        append_row(path.parent, row, path.name)
+        append_row(
+            path.parent,
+            {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason},
+            path.name,
+        )
 
 
 def configurations(root: Path) -> list[dict]:
@@ -329,7 +333,7 @@ def compare(args) -> None:
         if run.returncode or not accuracies:
             raise InputError(f'{model} {where}: {run.stderr.strip().splitlines()[-1:]}')
         append_row(
-            path.parent,
+            args.out,
             {
                 'model': model,
                 'seed': seed,
@@ -338,7 +342,7 @@ def compare(args) -> None:
                 'flags': flags,
                 'seconds': round(seconds, 1),
             },
-            path.name,
+            'compare.csv',
         )
 
 
