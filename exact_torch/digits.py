@@ -73,7 +73,7 @@ class Part(NamedTuple):
             out = (x.double() - _MIDDLE) @ self.digits.double().T
             out = out.float() * self.unit
             return out if sums is None else out.add_(sums)
-        scales = torch.ones(len(self.digits), device='cpu')
+        scales = torch.ones(len(self.digits), dtype=torch.float32, device='cpu')
         zeros = torch.zeros(len(self.digits), dtype=torch.int64, device='cpu')
         kernel = torch.ops.onednn.qlinear_pointwise
         words = x, self.unit, _MIDDLE, self.packed, scales, zeros
@@ -178,14 +178,14 @@ def _linear(x, weight, bias=None):
 def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     if transposed or x.dim() != 4 or weight.is_inference():
         return None
+    kernels = kernels_agree(x.device)
     if weight[0].numel() <= FEW:
-        kernels = kernels_agree(x.device)
         out = _convolved(x, weight, stride, padding, dilation, groups, kernels)
         return out if bias is None else out.add_(bias.view(-1, 1, 1))
     if groups == 1 and min(len(weight), weight[0].numel()) >= LEAST:
         size = weight.shape[2:]
         rows = F.unfold(x, size, dilation, padding, stride).transpose(1, 2)
-        out = _product(rows.flatten(0, 1), weight, bias, kernels_agree(x.device))
+        out = _product(rows.flatten(0, 1), weight, bias, kernels)
         height = (x.shape[2] + 2 * padding[0] - dilation[0] * (size[0] - 1) - 1) // stride[0] + 1
         return out.view(len(x), height, -1, len(weight)).permute(0, 3, 1, 2)
     return None

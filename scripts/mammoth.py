@@ -224,11 +224,8 @@ def judge(path: Path, jobs: list) -> None:
     jobs = [job for job in jobs if job[:2] not in done]
     for kind, name, *trial in Progress('Models and data sets', len(jobs)).over(jobs):
         verdict, reason = verdict_of(*trial)
-        append_row(
-            path.parent,
-            {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason},
-            path.name,
-        )
+        row = {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason}
+        append_row(path.parent, row, path.name)
 
 
 def configurations(root: Path) -> list[dict]:

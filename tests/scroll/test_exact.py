@@ -208,7 +208,7 @@ FAST = {
 @pytest.mark.parametrize('name', FAST)
 @torch.inference_mode()
 def test_fast_values_are_near_and_depend_on_their_own_row_alone(name):
-    # without oneDNN other kernels compute the same
+    # without oneDNN other kernels compute the same, and torch's default type decides nothing
     layer, shape = FAST[name]
     x = inputs(*shape).float() * 2
     with ExactArithmetic(fast=True):
@@ -216,8 +216,14 @@ def test_fast_values_are_near_and_depend_on_their_own_row_alone(name):
         bad = layer(torch.full_like(x[:1], float('nan')))
         with torch.backends.mkldnn.flags(enabled=False):
             again = layer(x)
+        torch.set_default_dtype(torch.float64)
+        try:
+            another = layer(x)
+        finally:
+            torch.set_default_dtype(torch.float32)
     torch.testing.assert_close(out, layer(x), rtol=1e-3, atol=1e-3 * float(out.abs().max()))
     assert torch.equal(out, again)
+    assert torch.equal(out, another)
     assert torch.equal(out[:1], first)
     assert bad.isnan().all()
 

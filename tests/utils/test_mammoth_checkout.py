@@ -441,6 +441,15 @@ from .er import Er, get_parser
 class Derived(Er):
     NAME = 'derived'
 
+    def begin_task(self, dataset):
+        samples = dataset.train_loader.dataset
+        samples.logits = [[float(label)] for label in samples.targets]
+        self.given = []
+
+    def observe(self, inputs, labels, not_aug_inputs, logits=None):
+        self.given += (logits[:, 0] == labels).tolist()
+        return super().observe(inputs, labels, not_aug_inputs)
+
     def begin_epoch(self, epoch):
         self.epochs.append(epoch)
 
@@ -467,7 +476,8 @@ class Derived(Er):
 
 def test_a_method_derives_from_the_checkouts_and_its_base_class_counts_tasks(fork, tmp_path):
     """The one that it derives from has the name of one of ours; the checkout's loop counts epochs
-    from 1 where it begins one, and from 0 where it ends one.
+    from 1 where it begins one, and from 0 where it ends one. Logits that a method sets come with
+    their samples.
     """
     written(fork, DERIVED)
     words = OLD_RUN, '--mammoth', fork, '--base_path', tmp_path
@@ -476,6 +486,7 @@ def test_a_method_derives_from_the_checkouts_and_its_base_class_counts_tasks(for
     train(model, dataset, args)
     assert model.epochs == [1, (0, 5), 1, (0, 5)]
     assert model.ended == 2
+    assert set(model.given) == {True}  # logits of their own samples
 
 
 def test_a_data_set_has_networks_by_name_and_a_transform_for_each(fork, tmp_path):
