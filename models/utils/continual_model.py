@@ -275,8 +275,9 @@ class ContinualModel(nn.Module):
         if self.net is not None:
             self.opt = self.get_optimizer()
         self.begin_task(dataset)
-        samples = dataset.train_loader.dataset
-        if hasattr(samples, 'logits') and 'logits' not in samples.extra_return_fields:
+        samples = getattr(dataset.train_loader, 'dataset', None)
+        fields = getattr(samples, 'extra_return_fields', ('logits',))
+        if hasattr(samples, 'logits') and 'logits' not in fields:
             samples.extra_return_fields += ('logits',)  # as the loops of 2020 to 2022 do
 
     def meta_end_task(self, dataset):
