@@ -159,10 +159,9 @@ def _convolved(x, weight, stride, padding, dilation, groups: int, kernels: bool)
     """A convolution of few terms: an activation of 14 bits, and both digits of a weight."""
     high, low, unit, units = _channel_weights(weight)
     there, back = _scales(x, (1 << 13) - 1, (2, 3) if weight.shape[1] == 1 < groups else (1, 2, 3))
-    whole = (x * there).round_()
     dtype = torch.float32 if kernels else torch.float64
     place = None, stride, padding, dilation, groups
-    whole = whole.to(dtype)
+    whole = (x * there).round_().to(dtype)
     sums = F.conv2d(whole, low.to(dtype), *place).mul_(unit).to(torch.float32)
     sums = F.conv2d(whole, high.to(dtype), *place).to(torch.float32).add_(sums)
     return sums.mul_(back * units.view(1, -1, 1, 1))
@@ -249,7 +248,7 @@ def _attention(
 
 
 def _layer_norm(x, shape, weight, bias, eps):
-    count = weight.numel() if weight is not None else torch.Size(shape).numel()
+    count = torch.Size(shape).numel()
     bits = min(21, factor_bits(count))
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     for rows, place in zip(x.reshape(-1, count).split(ROWS), out.view(-1, count).split(ROWS)):
