@@ -14,9 +14,12 @@ if os.name != 'posix':
 _HOME = {
     'Scroll': 'learners.learner',
     'ScrollClassifier': 'learners.estimators',
+    'ScrollRegressor': 'learners.regression',
     'Adaptation': 'adaptation.settings',
     'Embedder': 'embedding.embedder',
     'Statistics': 'sums.statistics',
+    'mask_statistics': 'sums.masking',
+    'sum_masked': 'sums.masking',
     'Preprocessing': 'embedding.images',
     'Augmentation': 'embedding.images',
     'Schedule': 'streams.schedules',

@@ -35,7 +35,7 @@ def ridge_left_out(
     (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N,
     1)."""
     x = np.column_stack([lifted(statistics, features), np.full(len(features), GRID)])
-    shift = predictors.usable_lambda(statistics, settings.ridge_lambda)
+    shift = predictors.usable_lambda(statistics.gram, settings.ridge_lambda)
     weights = np.broadcast_to(weights, (len(x), 1))
     leverage = weights * row_sums(x * solved_rows(statistics.gram, shift, x))[:, None]  # (N, 1)
     is_class = np.asarray(labels)[:, None] == online.classes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, isqrt
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -243,19 +243,47 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
 
     InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the
     solution."""
+    system = ridge_system(statistics, targets)
+    weights, exponent = ridge_weights(system, alpha, statistics.total)
+    return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
+
+
+class System(NamedTuple):
+    """Sums that a ridge regression needs.
+
+    Attributes:
+        gram: sum x x', int64 (n, n), in units of 2^-36.
+        right: sum x t', int64 (n, K), in units of 2^-18 and of the targets.
+        squares: sum |t|^2, a whole number.
+        total: number of samples; less one where the sums are of differences from the means."""
+
+    gram: np.ndarray
+    right: np.ndarray
+    squares: int
+    total: int
+
+
+def ridge_system(statistics: Statistics, targets: str = 'pm1') -> System:
+    """Return the sums of x = [u; 1] and targets t, of `ridge`; InputError: nothing seen."""
     check_seen(statistics)
-    gram = statistics.gram
+    each = len(statistics.classes) if targets == 'pm1' else 1  # each target is +-1, or one is 1
     right = target_sums(statistics, targets)
-    shift = usable_lambda(statistics, alpha)
+    return System(statistics.gram, right, statistics.total * each, statistics.total)
+
+
+def ridge_weights(system: System, alpha: float, most: int) -> tuple[np.ndarray, int]:
+    """Return (int64 (K, n), e): weights in units of 2^e, each rounded correctly. most: bound on the
+    sum of squares of any target."""
+    gram, right, _, _ = system
+    shift = usable_lambda(gram, alpha)
     top = max(int(np.abs(right).max()), 1)
     # of a weight's square
     bound = min(
-        Fraction(statistics.total << 2 * GRID_BITS - 2, shift),
+        Fraction(most << 2 * GRID_BITS - 2, shift),
         Fraction(len(gram) * top**2 << 2 * GRID_BITS, shift**2),
     )
     exponent = grid_for(bound, WEIGHT_BITS)
-    weights = solve(gram, shift, right, exponent - GRID_BITS).T  # (K, d + 1)
-    return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
+    return solve(gram, shift, right, exponent - GRID_BITS).T, exponent
 
 
 def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
@@ -266,10 +294,10 @@ def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
     return 2 * sums - (statistics.gram[:, -1:] >> GRID_BITS) if targets == 'pm1' else sums
 
 
-def usable_lambda(statistics: Statistics, alpha: float) -> int:
-    """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
+def usable_lambda(gram: np.ndarray, alpha: float) -> int:
+    """`exact_lambda` in units of 2^-36. InputError if it is too small for this Gram matrix."""
     shift = round(float(alpha) * GRID**2)
-    least = least_shift(statistics.gram)
+    least = least_shift(gram)
     if shift < least:
         raise InputError(
             f'ridge lambda {alpha:g}: too small for these sums; use a '

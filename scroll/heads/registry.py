@@ -13,7 +13,15 @@ import numpy as np
 from scroll.ground.settings import AUTO, OAS, PUBLISHED
 from scroll.heads import left_out
 from scroll.heads.discriminants import lda, qda
-from scroll.heads.predictors import evened, exact_lambda, least_evened, ncc, random_weights, ridge
+from scroll.heads.predictors import (
+    evened,
+    exact_lambda,
+    least_evened,
+    ncc,
+    random_weights,
+    ridge,
+    ridge_system,
+)
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
@@ -65,7 +73,8 @@ class Head:
         alpha = settings.ridge_lambda
         least = self.least_lambda(statistics)
         if alpha == AUTO:
-            alpha = choose_lambda(self.sums_for_lambda(statistics), settings.targets, least)
+            system = ridge_system(self.sums_for_lambda(statistics), settings.targets)
+            alpha = choose_lambda(system, least)
         return replace(settings, ridge_lambda=max(exact_lambda(alpha), least))
 
     def left_out(

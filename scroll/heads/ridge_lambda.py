@@ -21,9 +21,8 @@ from math import isqrt
 import numpy as np
 
 from scroll.ground.grid import GRID, GRID_BITS
-from scroll.heads.predictors import check_seen, target_sums, usable_lambda
+from scroll.heads.predictors import System, usable_lambda
 from scroll.heads.rounded import Refinement, exact_trace
-from scroll.sums.statistics import Statistics
 
 _LIMIT = 80  # lambda = 2^(k / 4), |k| <= 80
 _STEPS = (16, 4, 1)  # of k: factors of 16 first, then finer
@@ -31,14 +30,14 @@ _TIE = Fraction(1, 1 << 30)  # criteria this close, relatively, are equal
 _PRECISION = Fraction(1, 1 << 62)  # of the parts of an exact criterion
 
 
-def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0.0) -> float:
+def choose_lambda(system: System, least: float = 0.0) -> float:
     """Return the lambda of least GCV, from 2^-20, or `least`, to 2^20; of equals the largest. First
     every sixteenth of the numbers 2^(k / 4) is tried, then every fourth, then each between the best
-    one's neighbours. InputError: nothing seen."""
-    gcv_range = gcv_bounds(statistics, targets)
-    exact = cache(partial(exact_gcv, statistics, targets))
+    one's neighbours."""
+    gcv_range = gcv_bounds(system)
+    exact = cache(partial(exact_gcv, system))
     # no bound on an eigenvalue says much below 2^-32 of the trace
-    smallest = max((exact_trace(statistics.gram) >> 32) / GRID**2, least, 1 / GRID**2)
+    smallest = max((exact_trace(system.gram) >> 32) / GRID**2, least, 1 / GRID**2)
     best = 0
     reach = _LIMIT
     for step in _STEPS:
@@ -62,7 +61,7 @@ def grid_lambda(k: int) -> float:
     return (isqrt(isqrt(1 << 4 * (2 * GRID_BITS + 1) + k)) + 1) // 2 / GRID**2
 
 
-def gcv_bounds(statistics: Statistics, targets: str) -> Callable[[float], tuple[float, float]]:
+def gcv_bounds(system: System) -> Callable[[float], tuple[float, float]]:
     """Return lambda -> (the least, the most) that GCV can be, whichever LAPACK computed the
     spectrum.
 
@@ -71,11 +70,10 @@ def gcv_bounds(statistics: Statistics, targets: str) -> Callable[[float], tuple[
     from A than e = 4 n 2^-52 tr(A) (in practice a thousandth of that). An eigenvalue within e of s
     changes 1 / (s + lambda) by at most e / (s + lambda - e), relatively, and RSS by less than 12 e
     |W|^2, since s >= -lambda / 2."""
-    check_seen(statistics)
-    gram = statistics.gram / float(GRID) ** 2
-    total = statistics.total
-    right = target_sums(statistics, targets) / float(GRID)
-    most = float(_target_squares(statistics, targets))
+    gram = system.gram / float(GRID) ** 2
+    total = system.total
+    right = system.right / float(GRID)
+    most = float(system.squares)
     s, vectors = np.linalg.eigh(gram)
     squares = ((vectors.T @ right) ** 2).sum(axis=1)  # (n,)
     rounding = 4 * len(s) * np.finfo(np.float64).eps
@@ -103,15 +101,13 @@ def gcv_bounds(statistics: Statistics, targets: str) -> Callable[[float], tuple[
     return bounds
 
 
-def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
+def exact_gcv(system: System, alpha: float) -> Fraction:
     """GCV for one lambda, to 60 bits: (N RSS) / (N - df)^2 with RSS = tr(Y'Y) - tr(R'W) - lambda
     |W|^2 and N - df = N - n + lambda tr((A + lambda I)^-1), from solutions with exact residuals."""
-    gram = statistics.gram
-    right = target_sums(statistics, targets)
-    shift = usable_lambda(statistics, alpha)
+    gram, right, most, total = system
+    shift = usable_lambda(gram, alpha)
     weights = Refinement(gram, shift, right)
     inverse = Refinement(gram, shift, np.eye(len(gram), dtype=np.int64))
-    most = _target_squares(statistics, targets)
     share = Fraction(shift, exact_trace(gram) + shift)  # q
     length = Fraction(1.01 * float(np.linalg.norm(right)))
     rss = Fraction(0)
@@ -131,11 +127,6 @@ def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
         inverse.step()
         unit = shift * Fraction(2) ** inverse.exponent
         trace = int(inverse.value(np.diagonal).sum())
-        freedom = max(statistics.total * share, statistics.total - len(gram) + unit * trace)
+        freedom = max(total * share, total - len(gram) + unit * trace)
         freedom_off = unit * Fraction(float(inverse.error().sum()))
-    return statistics.total * rss / freedom**2
-
-
-def _target_squares(statistics: Statistics, targets: str) -> int:
-    """tr(Y'Y): each target is +-1, or one of a sample's is 1."""
-    return statistics.total * (len(statistics.classes) if targets == 'pm1' else 1)
+    return total * rss / freedom**2

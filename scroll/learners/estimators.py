@@ -41,7 +41,68 @@ _HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
 _UNEVEN = 30  # times the usual root mean square is another scale
 
 
-class ScrollClassifier(ClassifierMixin, BaseEstimator):
+class Learning(BaseEstimator):
+    """What the estimators share: input as scikit-learn takes it, and a state, `_fitted`, with
+    `n_features_in_` and `feature_names_in_`, that is replaced at once by what has learned more."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return '_fitted' in vars(self)
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in dict(vars(self)).items() if name != '_lock'}
+
+    def _writing(self) -> threading.RLock:
+        """The lock of the writers."""
+        return vars(self).setdefault('_lock', threading.RLock())
+
+    def _require_fitted(self):
+        check_is_fitted(self)
+        return self._fitted
+
+    @property
+    def n_features_in_(self) -> int:
+        """d."""
+        return self._require_fitted().n_features_in_
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """(d,) names of the columns of a data frame, as text; AttributeError: it had none."""
+        return self._require_fitted().feature_names_in_
+
+    def _checked(self, X, learner, y='no_validation', check=None) -> tuple[Columns, Any]:
+        """Return `Columns` of X float64 (N, d), in the order that was learned, and y where it is
+        given. learner: None if nothing was learned. check: y of X and y, by scikit-learn's
+        functions. InputError: scikit-learn raised an error."""
+        learned = None
+        if learner is not None:
+            learned = tuple(getattr(learner, 'feature_names_in_', ()))
+        try:
+            names = names_of(X) if learned is None else learned or None
+            X = numbers_of(X, learned)
+            if isinstance(y, str):
+                X = check_array(X, dtype=np.float64, estimator=self)
+            else:
+                X, y = (check or _labelled)(self, X, y)
+        except InputError:
+            raise
+        except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(' '.join(str(error).split())) from error
+        if learner is not None and X.shape[1] != learner.n_features_in_:
+            raise InputError(
+                f'X has {X.shape[1]} features, but {type(self).__name__} is expecting '
+                f'{learner.n_features_in_} features as input'
+            )
+        return Columns(X, names), y
+
+
+def _labelled(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
+    """X and the labels of a classifier, checked."""
+    X, y = check_X_y(X, _plain(y), dtype=np.float64, estimator=estimator)
+    check_classification_targets(y)
+    return X, y
+
+
+class ScrollClassifier(ClassifierMixin, Learning):
     """Classifier from exact integer sums: the same bits under every order, batching and sharding of
     the data.
 
@@ -166,13 +227,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         out._fitted = learner
         return out
 
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in dict(vars(self)).items() if name != '_lock'}
-
-    def _writing(self) -> threading.RLock:
-        """The lock of the writers."""
-        return vars(self).setdefault('_lock', threading.RLock())
-
     def digest(self) -> str:
         """Return the SHA-256 of the sums and of the grid they are on; with unit length, that of
         `Scroll.digest`."""
@@ -203,20 +257,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def classes_(self) -> np.ndarray:
         """(K,) labels, sorted: int64, text, or bool where all are True or False."""
         return self._require_fitted().labels()
-
-    @property
-    def n_features_in_(self) -> int:
-        """d."""
-        return self._require_fitted().n_features_in_
-
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """(d,) names of the columns of a data frame, as text; AttributeError: it had none."""
-        return self._require_fitted().feature_names_in_
-
-    def _require_fitted(self) -> GridLearner:
-        check_is_fitted(self)
-        return self._fitted
 
     def predict(self, X) -> np.ndarray:
         """Return labels (N,). Uses exact logits, so ties in float64 are resolved."""
@@ -252,9 +292,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         check_kind(check_labels(y), learner.classes_)
         return super().score(X, y, sample_weight)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return '_fitted' in vars(self)
-
     def _learn(self, X, y, classes, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
         """Learn as `partial_fit`. `whole_data`: no more comes, so a grid may be made of it."""
         self._check_params()
@@ -269,7 +306,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                     check_kind(declared, labels)
             weights = None
             if sample_weight is not None:
-                weights = _weights(sample_weight, len(labels), least=int(whole_data))
+                weights = copies_of(sample_weight, len(labels), least=int(whole_data))
                 counted = weights > 0
                 X = X[counted]
                 labels = labels[counted]
@@ -309,31 +346,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _of_head(self) -> dict:
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
-    def _checked(self, X, learner: GridLearner | None, y='no_validation') -> tuple[Columns, Any]:
-        """Return `Columns` of X float64 (N, d), in the order that was learned, and y (N,) where it
-        is given. learner: None if nothing was learned. InputError: scikit-learn raised an error."""
-        learned = None
-        if learner is not None:
-            learned = tuple(getattr(learner, 'feature_names_in_', ()))
-        try:
-            names = names_of(X) if learned is None else learned or None
-            X = numbers_of(X, learned)
-            if isinstance(y, str):
-                X = check_array(X, dtype=np.float64, estimator=self)
-            else:
-                X, y = check_X_y(X, _plain(y), dtype=np.float64, estimator=self)
-                check_classification_targets(y)
-        except InputError:
-            raise
-        except (OverflowError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError(' '.join(str(error).split())) from error
-        if learner is not None and X.shape[1] != learner.n_features_in_:
-            raise InputError(
-                f'X has {X.shape[1]} features, but {type(self).__name__} is expecting '
-                f'{learner.n_features_in_} features as input'
-            )
-        return Columns(X, names), y
-
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
         """A learner with the grid that these parameters ask for, made of X if nothing else says
         what it is."""
@@ -366,7 +378,7 @@ def _plain(y):
     return typed_labels(y, len(y)) if objects and np.asarray(y, object).ndim == 1 else widened(y)
 
 
-def _weights(sample_weight, count: int, least: int) -> np.ndarray:
+def copies_of(sample_weight, count: int, least: int) -> np.ndarray:
     """Return weights int64 (N,), whole numbers of at least 0; `least` or more in all."""
     try:
         weights = np.ma.masked_array(sample_weight, dtype=np.float64).filled(np.nan)

@@ -48,16 +48,16 @@ class FeatureGrid:
     exponents: np.ndarray
 
     @classmethod
-    def covering(cls, limit, dim: int, common: bool) -> 'FeatureGrid':
+    def covering(cls, limit, dim: int, common: bool, name: str = 'limit') -> 'FeatureGrid':
         """Return the grid that reaches `limit`, a positive number or one for each of d features.
-        `common`: one p for all."""
+        `common`: one p for all. name: of the limit, for errors."""
         try:
             limits = np.broadcast_to(np.asarray(limit, np.float64), (dim,))
         except (TypeError, ValueError):
             limits = np.zeros(1)
         if isinstance(limit, (bool, str)) or not (np.isfinite(limits) & (limits > 0)).all():
             raise InputError(
-                f'limit {shown(limit)}: expected a positive number, the largest absolute value '
+                f'{name} {shown(limit)}: expected a positive number, the largest absolute value '
                 f'of a feature, or one for each of {dim} features'
             )
         return cls(np.zeros(dim), _exponents(limits, common))
@@ -144,20 +144,20 @@ class Standardised:
         one = 1 << 2 * (GRID_BITS + _POINT)
         self._factors = np.array([isqrt(one // (dim * v)) if v else 0 for v in squares], object)
         centred = total * sums - count[:, None].astype(object) * self._sums
-        fine = _shifted(centred * self._factors, _POINT - _EXTRA)
+        fine = shifted(centred * self._factors, _POINT - _EXTRA)
         rounded = statistics.sums.copy()
-        rounded[:, :-1] = _shifted(fine, _EXTRA).astype(np.int64)
+        rounded[:, :-1] = shifted(fine, _EXTRA).astype(np.int64)
         moved = (rounded[:, :-1].astype(object) * (1 << _EXTRA) - fine).astype(np.int64)
         means = class_means(Sums(statistics.classes, count, rounded))
         change = moved.T @ means
-        gram = _shifted(np.pad(change + change.T, (0, 1)), _EXTRA)
+        gram = shifted(np.pad(change + change.T, (0, 1)), _EXTRA)
         for start in range(0, dim, _ROWS):  # Python's integers take memory
             rows = slice(start, min(start + _ROWS, dim))
             cross = total * statistics.gram[rows, :-1].astype(object) - np.outer(
                 self._sums[rows], self._sums
             )
             scaled = total * cross * np.outer(self._factors[rows], self._factors)
-            gram[rows, :-1] += _shifted(scaled, 2 * _POINT).astype(np.int64)
+            gram[rows, :-1] += shifted(scaled, 2 * _POINT).astype(np.int64)
         # of an entry: 1/2 and 1/2 by these roundings; of each class 1/2 by its mean's, 1/4 by a
         # square left out, and 2^-24 of the mean by its sum's
         off = len(count) + 2 + (int(np.abs(means).sum(axis=0).max()) >> _EXTRA)
@@ -170,17 +170,17 @@ class Standardised:
         of the largest."""
         units = predictor.units.astype(object)
         slopes = units[:, :-1] * self._factors  # of N u - sum u, in 2^-96
-        biases = units[:, -1] * (1 << _POINT) - _shifted(slopes @ self._sums, GRID_BITS)
+        biases = units[:, -1] * (1 << _POINT) - shifted(slopes @ self._sums, GRID_BITS)
         raw = np.column_stack([slopes * self._total, biases])
         shift = max(0, int(np.abs(raw).max()).bit_length() - WEIGHT_BITS)
         return LinearPredictor(
             predictor.classes,
-            _shifted(raw, shift).astype(np.int64),
+            shifted(raw, shift).astype(np.int64),
             predictor.exponent - _POINT + shift,
         )
 
 
-def _shifted(values: np.ndarray, bits: int) -> np.ndarray:
+def shifted(values: np.ndarray, bits: int) -> np.ndarray:
     """values / 2^bits, to the nearest integers."""
     return values + (1 << bits - 1) >> bits if bits else values
 

@@ -203,7 +203,7 @@ class Statistics:
         features, labels = _joined(content.waiting[-content.unsummed :])
         of_all = content.sums
         classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        sums = _in_rows(of_all.sums, content.sum_rows, of_all.classes)
+        sums = in_rows(of_all.sums, content.sum_rows, of_all.classes)
         rows = np.searchsorted(of_all.classes, classes)
         sums[rows, :-1] += class_sums(features, index, len(classes), self.lift)
         sums[rows, -1] += counts << GRID_BITS
@@ -218,7 +218,7 @@ class Statistics:
         sums = self._summed(content).sums
         features, labels = _joined(content.waiting)
         if self.by_class:
-            gram = _in_rows(sums.gram, content.rows, sums.classes)
+            gram = in_rows(sums.gram, content.rows, sums.classes)
             for label, at in by_label(labels):
                 row = np.searchsorted(sums.classes, label_array([label]))[0]
                 add_products(gram[row], features[at], self.lift)
@@ -500,12 +500,12 @@ def _total(
 ) -> np.ndarray:
     """Return the sum of two arrays, a row for each of `classes` and `others`, with rows for
     `both`."""
-    out = _in_rows(array, classes, both)
+    out = in_rows(array, classes, both)
     out[np.searchsorted(both, others)] += more
     return out
 
 
-def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
+def in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
     """Return a copy of an array (K, ...) of `classes` with rows for `all_classes`: zeros for
     others."""
     if all_classes is classes:

@@ -334,6 +334,7 @@ def imports(module: str) -> set:
 OPTIONAL = {
     'scroll.learners.estimators': {'sklearn'},
     'scroll.learners.learner': {'sklearn'},
+    'scroll.learners.regression': {'sklearn'},
     'scroll.files.parquet': {'pyarrow'},
     'scroll.exports.tensors': {'safetensors'},
     'scroll.files.arrays': {'safetensors'},

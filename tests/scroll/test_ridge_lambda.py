@@ -13,7 +13,7 @@ from sklearn.linear_model import RidgeCV
 from scroll import Scroll
 from scroll.ground.grid import GRID, quantise
 from scroll.ground.settings import TARGETS
-from scroll.heads.predictors import exact_lambda, ridge
+from scroll.heads.predictors import exact_lambda, ridge, ridge_system
 from scroll.heads.ridge_lambda import choose_lambda, exact_gcv, gcv_bounds, grid_lambda
 from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import counted, exact_solution, left_out, quick, refused, streams
@@ -44,7 +44,7 @@ def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
         alpha = exact_lambda(lambda_)
         logits = left_out('ridge', s, FEATURES, LABELS, ridge_lambda=alpha, targets=targets)
         assert ((y - logits) ** 2).sum(axis=1).mean() == pytest.approx(error, rel=1e-4)
-        gcv.append(float(exact_gcv(s, targets, alpha)))
+        gcv.append(float(exact_gcv(ridge_system(s, targets), alpha)))
     np.testing.assert_allclose(gcv, errors, rtol=0.02)
     assert theirs.alpha_ == LAMBDAS[np.argmin(gcv)]
 
@@ -76,8 +76,8 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
     s = counted(stream.features[at], stream.labels[at])
     alpha = grid_lambda(k)
     expected = exact_criterion(s, targets, alpha)
-    assert abs(exact_gcv(s, targets, alpha) / expected - 1) < Fraction(1, 1 << 60)
-    low, high = gcv_bounds(s, targets)(alpha)
+    assert abs(exact_gcv(ridge_system(s, targets), alpha) / expected - 1) < Fraction(1, 1 << 60)
+    low, high = gcv_bounds(ridge_system(s, targets))(alpha)
     assert low <= expected <= high
 
 
@@ -94,7 +94,7 @@ def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
         limit = min(criteria.values()) * (1 + Fraction(1, 1 << 30))
         k = max(k for k in near if criteria[k] <= limit)
         reach = step
-    assert choose_lambda(s, targets) == grid_lambda(k)
+    assert choose_lambda(ridge_system(s, targets)) == grid_lambda(k)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypat
     s = counted(features, labels)
     eigh = np.linalg.eigh
     r = np.random.default_rng(0)
-    expected = choose_lambda(s)
+    expected = choose_lambda(ridge_system(s, 'pm1'))
 
     def another(matrix):
         noise = r.normal(size=matrix.shape) * 1e-16 * matrix.trace()
         return eigh(matrix + noise + noise.T)
 
     monkeypatch.setattr(np.linalg, 'eigh', another)
-    assert {choose_lambda(s) for _ in range(3)} == {expected}
+    assert {choose_lambda(ridge_system(s, 'pm1')) for _ in range(3)} == {expected}
 
 
 def test_a_lambda_that_rounding_swallows_is_never_chosen():
@@ -130,7 +130,7 @@ def test_a_lambda_that_rounding_swallows_is_never_chosen():
         s.merge(s)
     with refused('larger'):
         ridge(s, 1e-5)
-    assert np.isfinite(ridge(s, choose_lambda(s)).weight).all()
+    assert np.isfinite(ridge(s, choose_lambda(ridge_system(s, 'pm1'))).weight).all()
 
 
 def test_the_choice_is_made_again_when_more_is_learned_or_settings_change(tmp_path):
@@ -144,7 +144,9 @@ def test_the_choice_is_made_again_when_more_is_learned_or_settings_change(tmp_pa
     noise = np.random.default_rng(2).integers(0, 3, len(FEATURES))
     learner = Scroll.load(tmp_path / 'state').partial_fit(FEATURES, noise)
     sums = learner.statistics_
-    assert learner.ridge_lambda_ == choose_lambda(sums) > before
-    assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(sums, 'onehot')
+    assert learner.ridge_lambda_ == choose_lambda(ridge_system(sums, 'pm1')) > before
+    assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(
+        ridge_system(sums, 'onehot')
+    )
     assert learner.set_params(ridge_lambda=2.5).ridge_lambda_ == 2.5
     assert learner.set_params(head='ncc').ridge_lambda_ is None

@@ -1,0 +1,451 @@
+"""Regression from exact sums: any number of targets, samples that go again, a rolling window.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = ScrollRegressor(limit=1, target_limit=400)
+    >>> half = model.partial_fit(X[:300], y[:300]).digest()
+    >>> model.partial_fit(X[300:], y[300:]).remove(X[300:], y[300:]).digest() == half
+    True
+
+Features and targets are put on a grid (`scroll.learners.grid_learner.FeatureGrid`), and counted
+side by side: the Gram matrix of [x; y; 1] has all that ridge regression needs.
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_X_y
+
+from scroll.ground import archive
+from scroll.ground.arguments import number, whole
+from scroll.ground.errors import InputError, prefixed
+from scroll.ground.grid import GRID_BITS
+from scroll.ground.settings import AUTO
+from scroll.ground.tables import warn_of_half
+from scroll.heads.discriminants import class_means, within_scatter
+from scroll.heads.predictors import (
+    WEIGHT_BITS,
+    System,
+    check_seen,
+    exact_lambda,
+    ridge_weights,
+    usable_lambda,
+)
+from scroll.heads.ridge_lambda import choose_lambda
+from scroll.heads.rounded import grid_for, row_products, scaled, solve
+from scroll.heads.scaling import row_sums
+from scroll.learners.estimators import Learning, copies_of
+from scroll.learners.grid_learner import FeatureGrid, shifted
+from scroll.sums.statistics import Statistics
+
+_FILE = 'scroll-regressor-1'
+_MOST_BITS = 15
+_FEW = 1 << 13  # samples that left a window, before their sums are taken out
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """What was learned; edits make another one.
+
+    Attributes:
+        grid: of the features.
+        target_grid: of the targets.
+        added: sums of [x; y] on the grids; all samples are of class 0.
+        gone: of those that have left the window.
+        recent: int32 (n, d + m), the samples in the window, oldest first.
+        flat: True if y was (N,).
+        names: of the columns of a data frame; None: it was an array."""
+
+    grid: FeatureGrid
+    target_grid: FeatureGrid
+    added: Statistics
+    gone: Statistics
+    recent: np.ndarray
+    flat: bool
+    names: tuple | None
+
+    @property
+    def n_features_in_(self) -> int:
+        return len(self.grid.centres)
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        if self.names is None:
+            raise AttributeError('feature_names_in_: it learned from arrays')
+        return np.array(self.names, object)
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        return copy.copy(self.added).subtract(self.gone)
+
+    @cached_property
+    def centred(self) -> '_Centred':
+        return _Centred(self.statistics, self.n_features_in_)
+
+
+class _Centred:
+    """Sums of differences from the means. Each feature and target is multiplied by the power of
+    two, up to 2^15, that brings its standard deviation to more than 1/2 and at most 1, so that
+    lambda means the same for all. Entries are then rounded to 2^-36.
+
+    statistics: of [x; y]. dim: d. InputError: they are of no sample.
+
+    Attributes:
+        means: int64 (d + m,), rounded to the grid.
+        rests: int64 (d + m,), the true means less these, N times.
+        powers: int64 (d + m,).
+        system: of the ridge regression."""
+
+    def __init__(self, statistics: Statistics, dim: int):
+        check_seen(statistics)
+        scatter = within_scatter(statistics)
+        total = statistics.total
+        self.means = class_means(statistics)[0]
+        self.rests = statistics.sums[0, :-1] - total * self.means
+        squares = np.diagonal(scatter).tolist()
+        # the largest k with square 4^k <= N
+        powers = [((total << 2 * GRID_BITS) // max(v, 1)).bit_length() - 1 >> 1 for v in squares]
+        self.powers = np.minimum(powers, _MOST_BITS)
+        both = self.powers[:, None] + self.powers
+        scatter = (scatter << both) - scaled(np.outer(self.rests, self.rests), 1 << both, total)
+        self._of_targets = np.diagonal(scatter)[dim:].tolist()
+        self.system = System(
+            scatter[:dim, :dim],
+            scatter[:dim, dim:],
+            sum(self._of_targets),
+            max(total - 1, 1),
+        )
+        self._slopes = {}
+
+    def alpha(self, ridge_lambda: float | str) -> float:
+        """Return the lambda in use."""
+        return self._chosen if ridge_lambda == AUTO else exact_lambda(ridge_lambda)
+
+    @cached_property
+    def _chosen(self) -> float:
+        return choose_lambda(self.system)
+
+    def slopes(self, ridge_lambda: float | str) -> tuple[np.ndarray, np.ndarray]:
+        """Return slopes between the grids, int64 (m, d), below 2^62, in units of 2^e,
+        e (m,)."""
+        if ridge_lambda not in self._slopes:
+            dim = len(self.system.gram)
+            most = max(self._of_targets)
+            units, exponent = ridge_weights(self.system, self.alpha(ridge_lambda), most)
+            units = units.astype(object) << self.powers[:dim]
+            excess = max(int(np.abs(units).max()).bit_length() - 62, 0)
+            units = shifted(units, excess).astype(np.int64)
+            exponents = exponent + excess - GRID_BITS - self.powers[dim:]
+            self._slopes = {ridge_lambda: (units, exponents)}
+        return self._slopes[ridge_lambda]
+
+
+class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
+    """Ridge regression from exact integer sums: the same bits under every order, batching and
+    sharding of the data.
+
+    Any number of `partial_fit` ends where `fit` on all of it does, given limits. `a + b` has
+    learned the data of both; `remove` takes samples out. The intercept is not shrunk. Bad input is
+    an `InputError`, and changes nothing.
+
+    Args:
+        ridge_lambda: of sum of squares + lambda |w|^2, for features and targets in units of the
+            power of two at or above their standard deviation; 'auto': by generalised
+            cross-validation, from the sums alone.
+        limit: the largest absolute value that a feature will have, a number or one for each.
+            Values beyond cannot be learned, and are predicted as those at the edge of the grid.
+            None: `fit` makes a grid that reaches four times as far as its data; `partial_fit`
+            cannot begin, since its first batch would decide. Numbers are rounded to 2^-18 of the
+            power of two at or above the limit.
+        target_limit: the same of the targets.
+        window: only the last `window` samples count: each new one takes the oldest out. None: all.
+
+    Attributes:
+        coef_: float64 (d,), or (m, d) for y (N, m).
+        intercept_: a number, or float64 (m,).
+        ridge_lambda_: the lambda in use.
+        n_features_in_: d.
+        feature_names_in_: (d,) names of the columns of a data frame.
+        statistics_: `Statistics` of [x; y] on the grid, all of class 0.
+    """
+
+    def __init__(
+        self,
+        ridge_lambda: float | str = AUTO,
+        *,
+        limit: float | Sequence[float] | None = None,
+        target_limit: float | Sequence[float] | None = None,
+        window: int | None = None,
+    ):
+        self.ridge_lambda = ridge_lambda
+        self.limit = limit
+        self.target_limit = target_limit
+        self.window = window
+
+    def fit(self, X, y, sample_weight=None) -> 'ScrollRegressor':
+        """Forget everything, then learn.
+
+        Args:
+            X: numbers (N, d): array or data frame.
+            y: numbers (N,) or (N, m).
+            sample_weight: whole numbers (N,), 0 or more: exact copies of each.
+        """
+        with self._writing():
+            self._fitted = self._with_more(None, X, y, sample_weight, whole_data=True)
+        return self
+
+    def partial_fit(self, X, y, sample_weight=None) -> 'ScrollRegressor':
+        """Learn more; arguments as `fit`."""
+        with self._writing():
+            self._fitted = self._with_more(vars(self).get('_fitted'), X, y, sample_weight)
+        return self
+
+    def remove(self, X, y) -> 'ScrollRegressor':
+        """Unlearn samples that were learned: digest and predictions are then those of never having
+        seen them. InputError: they cannot all have been learned, or there is a window, which takes
+        out its own."""
+        warn_of_half(X)
+        with self._writing():
+            learned = self._require_fitted()
+            if len(learned.recent):
+                raise InputError('remove: a window takes out samples by itself')
+            rows = self._on_grids(X, y, learned)
+            added = copy.copy(learned.added).remove(rows, np.zeros(len(rows), int))
+            self._fitted = replace(learned, added=added)
+        return self
+
+    def __add__(self, other: 'ScrollRegressor') -> 'ScrollRegressor':
+        """Return a new regressor, with these parameters, that has learned the data of both."""
+        if not isinstance(other, ScrollRegressor):
+            return NotImplemented
+        one = self._require_fitted()
+        two = other._require_fitted()
+        if _grids(one) != _grids(two) or one.names != two.names:
+            raise InputError('the sums of these regressors have other features, or other limits')
+        if len(one.recent) or len(two.recent):
+            raise InputError('a regressor with a window cannot be added: its samples have an order')
+        out = copy.copy(self)
+        out._fitted = replace(one, added=copy.copy(one.added).merge(two.added))
+        return out
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the sums and of the grids they are on."""
+        learned = self._require_fitted()
+        text = json.dumps([learned.statistics.digest(), *_grids(learned)])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def statistics_(self) -> Statistics:
+        """Sums of [x; y] on the grid."""
+        return self._require_fitted().statistics
+
+    @property
+    def ridge_lambda_(self) -> float:
+        """The lambda in use."""
+        return self._require_fitted().centred.alpha(self._lambda())
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Slopes, float64 (d,) or (m, d)."""
+        learned = self._require_fitted()
+        units, exponents = learned.centred.slopes(self._lambda())
+        powers = learned.target_grid.exponents[:, None] - learned.grid.exponents
+        out = np.ldexp(units.astype(np.float64), exponents[:, None] + powers)
+        return out[0] if learned.flat else out
+
+    @property
+    def intercept_(self) -> float | np.ndarray:
+        """Value where all features are 0, a number or float64 (m,)."""
+        learned = self._require_fitted()
+        origin = _reals(learned.grid, learned.centred.means[: learned.n_features_in_])
+        middle = self._values(learned, np.zeros((1, len(origin)), int))[0]
+        out = middle - row_sums(np.atleast_2d(self.coef_) * origin)
+        return float(out[0]) if learned.flat else out
+
+    def predict(self, X) -> np.ndarray:
+        """Return values float64 (N,), or (N, m): the same bits on every machine."""
+        learned = self._require_fitted()
+        X = self._checked(X, learned)[0].array
+        out = self._values(learned, self._differences(learned, learned.grid.within(X)))
+        return out[:, 0] if learned.flat else out
+
+    def left_out(self, X, y) -> np.ndarray:
+        """Return predictions as `predict` for samples that were learned, as if each had not been:
+        (f - l t) / (1 - l) with leverage l and target t. The features keep their scale."""
+        learned = self._require_fitted()
+        rows = self._on_grids(X, y, learned)
+        dim = learned.n_features_in_
+        differences = self._differences(learned, rows[:, :dim])
+        centred = learned.centred
+        total = learned.statistics.total
+        right = np.vstack([differences, centred.rests[:dim]]) << centred.powers[:dim]
+        gram = centred.system.gram
+        shift = usable_lambda(gram, self.ridge_lambda_)
+        length = int(1.01 * np.square(right.astype(float)).sum(axis=1).max()) + 1
+        grid = grid_for(Fraction(length, shift**2), WEIGHT_BITS)
+        solved = np.ldexp(solve(gram, shift, right.T, grid).T.astype(float), grid)
+        # x less its mean, and (A + lambda I)^-1 of that
+        z, pz = (part[:-1] - part[-1] / total for part in (right, solved))
+        leverage = row_sums(z * pz) + 1 / total
+        targets = _reals(learned.target_grid, rows[:, dim:])
+        fitted = self._values(learned, differences)
+        rest = np.maximum(1 - leverage, 2.0**-40)[:, None]
+        out = (fitted - leverage[:, None] * targets) / rest
+        return out[:, 0] if learned.flat else out
+
+    def save(self, path) -> None:
+        """Write all that was learned, and the parameters, to `path` (npz, no pickles), whole or not
+        at all; InputError: it cannot be written."""
+        learned = self._require_fitted()
+        params = {
+            name: value if value is None else np.asarray(value).tolist()
+            for name, value in self.get_params().items()
+        }
+        facts = {'params': params, 'flat': learned.flat, 'names': learned.names}
+        grids = {
+            f'{name}_{part}': getattr(grid, part)
+            for name, grid in (('x', learned.grid), ('y', learned.target_grid))
+            for part in ('centres', 'exponents')
+        }
+        arrays = dict(**grids, recent=learned.recent, **learned.statistics.state_dict())
+        archive.write(path, _FILE, facts, arrays)
+
+    @classmethod
+    def load(cls, path) -> 'ScrollRegressor':
+        """Read what `save` wrote; InputError: it is damaged, or something else. Runs no code in
+        it."""
+        facts, arrays = archive.read(path, _FILE)
+        with archive.read_errors(path):
+            out = cls(**facts['params'])
+            grids = [
+                FeatureGrid(arrays.pop(f'{name}_centres'), arrays.pop(f'{name}_exponents'))
+                for name in 'xy'
+            ]
+            recent = arrays.pop('recent')
+            added = Statistics.from_arrays(arrays)
+            dim = sum(grid.centres.size for grid in grids)
+            if (
+                added.dim != dim
+                or recent.shape[1:] != (dim,)
+                or recent.dtype != np.int32
+                or any(grid.centres.shape != grid.exponents.shape for grid in grids)
+            ):
+                raise InputError('its grids or its window do not go with its sums')
+            names = facts['names'] and tuple(facts['names'])
+            out._fitted = _Learned(*grids, added, added.empty_like(), recent, facts['flat'], names)
+        return out
+
+    def _with_more(self, learned, X, y, sample_weight, whole_data: bool = False) -> _Learned:
+        """What was learned, and these samples. learned: None at the beginning."""
+        if self.window is not None:
+            whole('window', self.window, 1)
+            if sample_weight is not None:
+                raise InputError('sample_weight: a window counts each sample once')
+        (X, names), y = self._checked(X, learned, y, _with_targets)
+        if sample_weight is not None:
+            weights = copies_of(sample_weight, len(X), least=1)
+            counted = weights > 0
+            X = X[counted]
+            y = y[counted]
+        if learned is None:
+            grids = self._new_grids(X, y.reshape(len(y), -1), whole_data)
+            sums = Statistics(sum(len(grid.centres) for grid in grids))
+            none = np.zeros((0, sums.dim), np.int32)
+            learned = _Learned(*grids, sums, copy.copy(sums), none, y.ndim == 1, names)
+        rows = self._placed(X, y, learned)
+        if sample_weight is not None:
+            more = _copies(learned.added.empty_like(), rows, weights[counted])
+            return replace(learned, added=copy.copy(learned.added).merge(more))
+        if self.window is None:
+            added = copy.copy(learned.added).add(rows, np.zeros(len(rows), int))
+            return replace(learned, added=added)
+        return self._in_window(learned, rows)
+
+    def _in_window(self, learned: _Learned, rows: np.ndarray) -> _Learned:
+        rows = rows[-self.window :]
+        both = np.concatenate([learned.recent, rows])
+        old = both[: -self.window]
+        added = copy.copy(learned.added).add(rows, np.zeros(len(rows), int))
+        gone = copy.copy(learned.gone).add(old, np.zeros(len(old), int))
+        if gone.total > max(self.window, _FEW):
+            added.subtract(gone)
+            gone = gone.empty_like()
+        return replace(learned, added=added, gone=gone, recent=both[-self.window :])
+
+    def _new_grids(self, X: np.ndarray, y: np.ndarray, whole_data: bool) -> tuple:
+        grids = []
+        for name, values in ('limit', X), ('target_limit', y):
+            limit = getattr(self, name)
+            if limit is not None:
+                grids.append(FeatureGrid.covering(limit, values.shape[1], common=False, name=name))
+            elif whole_data:
+                low, high = values.min(axis=0), values.max(axis=0)
+                grids.append(FeatureGrid.between(low, high, centred=True))
+            else:
+                raise InputError(
+                    f'{name}=None: give {name}, the largest absolute value; the first batch of '
+                    'partial_fit may not decide on the grid'
+                )
+        return tuple(grids)
+
+    def _on_grids(self, X, y, learned: _Learned) -> np.ndarray:
+        (X, _), y = self._checked(X, learned, y, _with_targets)
+        return self._placed(X, y, learned)
+
+    def _placed(self, X: np.ndarray, y: np.ndarray, learned: _Learned) -> np.ndarray:
+        """[x; y] on the grids, int32 (N, d + m)."""
+        y = y.reshape(len(y), -1)
+        expected = len(learned.target_grid.centres)
+        if y.shape[1] != expected:
+            raise InputError(f'y has {y.shape[1]} targets, expected {expected}')
+        with prefixed('targets'):
+            y = learned.target_grid.on_it(y)
+        return np.hstack([learned.grid.on_it(X), y])
+
+    def _differences(self, learned: _Learned, rows: np.ndarray) -> np.ndarray:
+        return rows - learned.centred.means[: rows.shape[1]]
+
+    def _lambda(self) -> float | str:
+        if self.ridge_lambda != AUTO:
+            number('ridge_lambda', self.ridge_lambda, positive=True)
+        return self.ridge_lambda
+
+    def _values(self, learned: _Learned, differences: np.ndarray) -> np.ndarray:
+        """Values float64 (N, m) of differences from the means."""
+        centred = learned.centred
+        units, exponents = centred.slopes(self._lambda())
+        dim = differences.shape[1]
+        rests = centred.rests / learned.statistics.total
+        moved = np.ldexp(row_sums(units * rests[:dim]), exponents)
+        out = np.ldexp(row_products(differences, units.T), exponents)
+        return _reals(learned.target_grid, out + (centred.means + rests)[dim:] - moved)
+
+
+def _reals(grid: FeatureGrid, rows: np.ndarray) -> np.ndarray:
+    """The numbers that stand at these places of a grid, float64."""
+    return grid.centres + np.ldexp(rows.astype(np.float64), grid.exponents - GRID_BITS)
+
+
+def _grids(learned: _Learned) -> list[str]:
+    return [learned.grid.digest(), learned.target_grid.digest()]
+
+
+def _with_targets(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
+    """X and the targets, checked."""
+    return check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True, estimator=estimator)
+
+
+def _copies(sums: Statistics, rows: np.ndarray, weights: np.ndarray) -> Statistics:
+    """Count `weights` copies of each row: bit by bit of the weights, from the highest."""
+    for bit in reversed(range(int(weights.max()).bit_length())):
+        sums.merge(copy.copy(sums))
+        counted = rows[weights >> bit & 1 == 1]
+        sums.add(counted, np.zeros(len(counted), int))
+    return sums
