@@ -42,8 +42,10 @@ _UNEVEN = 30  # times the usual root mean square is another scale
 
 
 class Learning(BaseEstimator):
-    """What the estimators share: input as scikit-learn takes it, and a state, `_fitted`, with
+    """A base of the estimators: input as scikit-learn takes it, and a state, `_fitted`, with
     `n_features_in_` and `feature_names_in_`, that is replaced at once by what has learned more."""
+
+    _fitted: Any
 
     def __sklearn_is_fitted__(self) -> bool:
         return '_fitted' in vars(self)
@@ -80,7 +82,7 @@ class Learning(BaseEstimator):
             names = names_of(X) if learned is None else learned or None
             X = numbers_of(X, learned)
             if isinstance(y, str):
-                X = check_array(X, dtype=np.float64, estimator=self)
+                X = check_array(X, dtype='float64', estimator=self)
             else:
                 X, y = (check or _labelled)(self, X, y)
         except InputError:
@@ -97,7 +99,7 @@ class Learning(BaseEstimator):
 
 def _labelled(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
     """X and the labels of a classifier, checked."""
-    X, y = check_X_y(X, _plain(y), dtype=np.float64, estimator=estimator)
+    X, y = check_X_y(X, _plain(y), dtype='float64', estimator=estimator)
     check_classification_targets(y)
     return X, y
 

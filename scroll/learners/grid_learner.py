@@ -109,6 +109,10 @@ class FeatureGrid:
             )
         return out.astype(np.int32)
 
+    def of(self, columns: slice) -> 'FeatureGrid':
+        """Return the grid of some of the features."""
+        return FeatureGrid(self.centres[columns], self.exponents[columns])
+
     def digest(self) -> str:
         """Return the SHA-256 of centres and exponents."""
         text = json.dumps([self.centres.tolist(), self.exponents.tolist()])

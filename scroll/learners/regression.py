@@ -15,7 +15,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -55,8 +55,8 @@ class _Learned:
     """What was learned; edits make another one.
 
     Attributes:
-        grid: of the features.
-        target_grid: of the targets.
+        grid: of [x; y].
+        n_features_in_: d.
         added: sums of [x; y] on the grids; all samples are of class 0.
         gone: of those that have left the window.
         recent: int32 (n, d + m), the samples in the window, oldest first.
@@ -64,7 +64,7 @@ class _Learned:
         names: of the columns of a data frame; None: it was an array."""
 
     grid: FeatureGrid
-    target_grid: FeatureGrid
+    n_features_in_: int
     added: Statistics
     gone: Statistics
     recent: np.ndarray
@@ -72,8 +72,12 @@ class _Learned:
     names: tuple | None
 
     @property
-    def n_features_in_(self) -> int:
-        return len(self.grid.centres)
+    def of_x(self) -> FeatureGrid:
+        return self.grid.of(slice(self.n_features_in_))
+
+    @property
+    def of_y(self) -> FeatureGrid:
+        return self.grid.of(slice(self.n_features_in_, None))
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -126,7 +130,7 @@ class _Centred:
 
     def alpha(self, ridge_lambda: float | str) -> float:
         """Return the lambda in use."""
-        return self._chosen if ridge_lambda == AUTO else exact_lambda(ridge_lambda)
+        return self._chosen if isinstance(ridge_lambda, str) else exact_lambda(ridge_lambda)
 
     @cached_property
     def _chosen(self) -> float:
@@ -216,8 +220,8 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             learned = self._require_fitted()
             if len(learned.recent):
                 raise InputError('remove: a window takes out samples by itself')
-            rows = self._on_grids(X, y, learned)
-            added = copy.copy(learned.added).remove(rows, np.zeros(len(rows), int))
+            rows = self._on_grid(X, y, learned)
+            added = copy.copy(learned.added).remove(rows, _one_class(rows))
             self._fitted = replace(learned, added=added)
         return self
 
@@ -227,7 +231,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             return NotImplemented
         one = self._require_fitted()
         two = other._require_fitted()
-        if _grids(one) != _grids(two) or one.names != two.names:
+        if one.grid.digest() != two.grid.digest() or one.names != two.names:
             raise InputError('the sums of these regressors have other features, or other limits')
         if len(one.recent) or len(two.recent):
             raise InputError('a regressor with a window cannot be added: its samples have an order')
@@ -236,9 +240,9 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         return out
 
     def digest(self) -> str:
-        """Return the SHA-256 of the sums and of the grids they are on."""
+        """Return the SHA-256 of the sums and of the grid they are on."""
         learned = self._require_fitted()
-        text = json.dumps([learned.statistics.digest(), *_grids(learned)])
+        text = json.dumps([learned.statistics.digest(), learned.grid.digest()])
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -256,7 +260,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         """Slopes, float64 (d,) or (m, d)."""
         learned = self._require_fitted()
         units, exponents = learned.centred.slopes(self._lambda())
-        powers = learned.target_grid.exponents[:, None] - learned.grid.exponents
+        powers = learned.of_y.exponents[:, None] - learned.of_x.exponents
         out = np.ldexp(units.astype(np.float64), exponents[:, None] + powers)
         return out[0] if learned.flat else out
 
@@ -264,7 +268,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
     def intercept_(self) -> float | np.ndarray:
         """Value where all features are 0, a number or float64 (m,)."""
         learned = self._require_fitted()
-        origin = _reals(learned.grid, learned.centred.means[: learned.n_features_in_])
+        origin = _reals(learned.of_x, learned.centred.means[: learned.n_features_in_])
         middle = self._values(learned, np.zeros((1, len(origin)), int))[0]
         out = middle - row_sums(np.atleast_2d(self.coef_) * origin)
         return float(out[0]) if learned.flat else out
@@ -273,14 +277,14 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         """Return values float64 (N,), or (N, m): the same bits on every machine."""
         learned = self._require_fitted()
         X = self._checked(X, learned)[0].array
-        out = self._values(learned, self._differences(learned, learned.grid.within(X)))
+        out = self._values(learned, self._differences(learned, learned.of_x.within(X)))
         return out[:, 0] if learned.flat else out
 
     def left_out(self, X, y) -> np.ndarray:
         """Return predictions as `predict` for samples that were learned, as if each had not been:
         (f - l t) / (1 - l) with leverage l and target t. The features keep their scale."""
         learned = self._require_fitted()
-        rows = self._on_grids(X, y, learned)
+        rows = self._on_grid(X, y, learned)
         dim = learned.n_features_in_
         differences = self._differences(learned, rows[:, :dim])
         centred = learned.centred
@@ -294,7 +298,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         # x less its mean, and (A + lambda I)^-1 of that
         z, pz = (part[:-1] - part[-1] / total for part in (right, solved))
         leverage = row_sums(z * pz) + 1 / total
-        targets = _reals(learned.target_grid, rows[:, dim:])
+        targets = _reals(learned.of_y, rows[:, dim:])
         fitted = self._values(learned, differences)
         rest = np.maximum(1 - leverage, 2.0**-40)[:, None]
         out = (fitted - leverage[:, None] * targets) / rest
@@ -308,13 +312,13 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             name: value if value is None else np.asarray(value).tolist()
             for name, value in self.get_params().items()
         }
-        facts = {'params': params, 'flat': learned.flat, 'names': learned.names}
-        grids = {
-            f'{name}_{part}': getattr(grid, part)
-            for name, grid in (('x', learned.grid), ('y', learned.target_grid))
-            for part in ('centres', 'exponents')
+        facts = {
+            'params': params,
+            'dim': learned.n_features_in_,
+            'flat': learned.flat,
+            'names': learned.names,
         }
-        arrays = dict(**grids, recent=learned.recent, **learned.statistics.state_dict())
+        arrays = vars(learned.grid) | learned.statistics.state_dict() | {'recent': learned.recent}
         archive.write(path, _FILE, facts, arrays)
 
     @classmethod
@@ -324,62 +328,58 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         facts, arrays = archive.read(path, _FILE)
         with archive.read_errors(path):
             out = cls(**facts['params'])
-            grids = [
-                FeatureGrid(arrays.pop(f'{name}_centres'), arrays.pop(f'{name}_exponents'))
-                for name in 'xy'
-            ]
+            grid = FeatureGrid(arrays.pop('centres'), arrays.pop('exponents'))
             recent = arrays.pop('recent')
             added = Statistics.from_arrays(arrays)
-            dim = sum(grid.centres.size for grid in grids)
+            dim = facts['dim']
             if (
-                added.dim != dim
-                or recent.shape[1:] != (dim,)
+                not grid.centres.shape == grid.exponents.shape == recent.shape[1:] == (added.dim,)
+                or not 0 < dim < added.dim
                 or recent.dtype != np.int32
-                or any(grid.centres.shape != grid.exponents.shape for grid in grids)
             ):
-                raise InputError('its grids or its window do not go with its sums')
+                raise InputError('its grid or its window does not go with its sums')
             names = facts['names'] and tuple(facts['names'])
-            out._fitted = _Learned(*grids, added, added.empty_like(), recent, facts['flat'], names)
+            none = added.empty_like()
+            out._fitted = _Learned(grid, dim, added, none, recent, facts['flat'], names)
         return out
 
     def _with_more(self, learned, X, y, sample_weight, whole_data: bool = False) -> _Learned:
         """What was learned, and these samples. learned: None at the beginning."""
-        if self.window is not None:
-            whole('window', self.window, 1)
+        window = self.window
+        if window is not None:
+            whole('window', window, 1)
             if sample_weight is not None:
                 raise InputError('sample_weight: a window counts each sample once')
         (X, names), y = self._checked(X, learned, y, _with_targets)
+        weights = None
         if sample_weight is not None:
             weights = copies_of(sample_weight, len(X), least=1)
             counted = weights > 0
             X = X[counted]
             y = y[counted]
+            weights = weights[counted]
         if learned is None:
-            grids = self._new_grids(X, y.reshape(len(y), -1), whole_data)
-            sums = Statistics(sum(len(grid.centres) for grid in grids))
+            grid = self._new_grid(X, y.reshape(len(y), -1), whole_data)
+            sums = Statistics(len(grid.centres))
             none = np.zeros((0, sums.dim), np.int32)
-            learned = _Learned(*grids, sums, copy.copy(sums), none, y.ndim == 1, names)
+            learned = _Learned(grid, X.shape[1], sums, sums, none, y.ndim == 1, names)
         rows = self._placed(X, y, learned)
-        if sample_weight is not None:
-            more = _copies(learned.added.empty_like(), rows, weights[counted])
-            return replace(learned, added=copy.copy(learned.added).merge(more))
-        if self.window is None:
-            added = copy.copy(learned.added).add(rows, np.zeros(len(rows), int))
-            return replace(learned, added=added)
-        return self._in_window(learned, rows)
-
-    def _in_window(self, learned: _Learned, rows: np.ndarray) -> _Learned:
-        rows = rows[-self.window :]
-        both = np.concatenate([learned.recent, rows])
-        old = both[: -self.window]
-        added = copy.copy(learned.added).add(rows, np.zeros(len(rows), int))
-        gone = copy.copy(learned.gone).add(old, np.zeros(len(old), int))
-        if gone.total > max(self.window, _FEW):
+        added = copy.copy(learned.added)
+        if weights is not None:
+            return replace(learned, added=added.merge(_copies(rows, weights)))
+        if window is None:
+            return replace(learned, added=added.add(rows, _one_class(rows)))
+        both = np.concatenate([learned.recent, rows[-window:]])
+        old = both[:-window]
+        added.add(rows[-window:], _one_class(rows[-window:]))
+        gone = copy.copy(learned.gone).add(old, _one_class(old))
+        if gone.total > max(window, _FEW):
             added.subtract(gone)
             gone = gone.empty_like()
-        return replace(learned, added=added, gone=gone, recent=both[-self.window :])
+        return replace(learned, added=added, gone=gone, recent=both[-window:])
 
-    def _new_grids(self, X: np.ndarray, y: np.ndarray, whole_data: bool) -> tuple:
+    def _new_grid(self, X: np.ndarray, y: np.ndarray, whole_data: bool) -> FeatureGrid:
+        """The grid of [x; y], of these samples unless there are limits."""
         grids = []
         for name, values in ('limit', X), ('target_limit', y):
             limit = getattr(self, name)
@@ -393,21 +393,21 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
                     f'{name}=None: give {name}, the largest absolute value; the first batch of '
                     'partial_fit may not decide on the grid'
                 )
-        return tuple(grids)
+        return FeatureGrid(*(np.concatenate(part) for part in zip(*map(astuple, grids))))
 
-    def _on_grids(self, X, y, learned: _Learned) -> np.ndarray:
+    def _on_grid(self, X, y, learned: _Learned) -> np.ndarray:
         (X, _), y = self._checked(X, learned, y, _with_targets)
         return self._placed(X, y, learned)
 
     def _placed(self, X: np.ndarray, y: np.ndarray, learned: _Learned) -> np.ndarray:
-        """[x; y] on the grids, int32 (N, d + m)."""
+        """[x; y] on the grid, int32 (N, d + m)."""
         y = y.reshape(len(y), -1)
-        expected = len(learned.target_grid.centres)
+        expected = len(learned.of_y.centres)
         if y.shape[1] != expected:
             raise InputError(f'y has {y.shape[1]} targets, expected {expected}')
         with prefixed('targets'):
-            y = learned.target_grid.on_it(y)
-        return np.hstack([learned.grid.on_it(X), y])
+            y = learned.of_y.on_it(y)
+        return np.hstack([learned.of_x.on_it(X), y])
 
     def _differences(self, learned: _Learned, rows: np.ndarray) -> np.ndarray:
         return rows - learned.centred.means[: rows.shape[1]]
@@ -425,7 +425,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         rests = centred.rests / learned.statistics.total
         moved = np.ldexp(row_sums(units * rests[:dim]), exponents)
         out = np.ldexp(row_products(differences, units.T), exponents)
-        return _reals(learned.target_grid, out + (centred.means + rests)[dim:] - moved)
+        return _reals(learned.of_y, out + (centred.means + rests)[dim:] - moved)
 
 
 def _reals(grid: FeatureGrid, rows: np.ndarray) -> np.ndarray:
@@ -433,19 +433,20 @@ def _reals(grid: FeatureGrid, rows: np.ndarray) -> np.ndarray:
     return grid.centres + np.ldexp(rows.astype(np.float64), grid.exponents - GRID_BITS)
 
 
-def _grids(learned: _Learned) -> list[str]:
-    return [learned.grid.digest(), learned.target_grid.digest()]
-
-
 def _with_targets(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
     """X and the targets, checked."""
-    return check_X_y(X, y, dtype=np.float64, multi_output=True, y_numeric=True, estimator=estimator)
+    return check_X_y(X, y, dtype='float64', multi_output=True, y_numeric=True, estimator=estimator)
 
 
-def _copies(sums: Statistics, rows: np.ndarray, weights: np.ndarray) -> Statistics:
+def _one_class(rows: np.ndarray) -> np.ndarray:
+    return np.zeros(len(rows), int)
+
+
+def _copies(rows: np.ndarray, weights: np.ndarray) -> Statistics:
     """Count `weights` copies of each row: bit by bit of the weights, from the highest."""
+    out = Statistics(rows.shape[1])
     for bit in reversed(range(int(weights.max()).bit_length())):
-        sums.merge(copy.copy(sums))
+        out.merge(copy.copy(out))
         counted = rows[weights >> bit & 1 == 1]
-        sums.add(counted, np.zeros(len(counted), int))
-    return sums
+        out.add(counted, _one_class(counted))
+    return out

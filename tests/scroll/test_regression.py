@@ -125,7 +125,7 @@ def test_a_long_stream_leaves_a_window_without_a_trace():
 
 @pytest.mark.parametrize('alpha', [0.01, 'auto'])
 def test_left_out_is_what_removing_each_sample_predicts(alpha):
-    """With the scale of all samples, and their lambda."""
+    """Scale and lambda stay those of all samples."""
     model = clone(NEW).set_params(ridge_lambda=alpha).fit(X, Y)
     scale = _powers(X)
     lambda_ = model.ridge_lambda_
