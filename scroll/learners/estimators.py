@@ -308,7 +308,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
                     check_kind(declared, labels)
             weights = None
             if sample_weight is not None:
-                weights = copies_of(sample_weight, len(labels), least=int(whole_data))
+                weights = _weights(sample_weight, len(labels), least=int(whole_data))
                 counted = weights > 0
                 X = X[counted]
                 labels = labels[counted]
@@ -380,7 +380,7 @@ def _plain(y):
     return typed_labels(y, len(y)) if objects and np.asarray(y, object).ndim == 1 else widened(y)
 
 
-def copies_of(sample_weight, count: int, least: int) -> np.ndarray:
+def _weights(sample_weight, count: int, least: int) -> np.ndarray:
     """Return weights int64 (N,), whole numbers of at least 0; `least` or more in all."""
     try:
         weights = np.ma.masked_array(sample_weight, dtype=np.float64).filled(np.nan)

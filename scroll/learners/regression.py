@@ -41,7 +41,7 @@ from scroll.heads.predictors import (
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.heads.rounded import grid_for, row_products, scaled, solve
 from scroll.heads.scaling import row_sums
-from scroll.learners.estimators import Learning, copies_of
+from scroll.learners.estimators import Learning
 from scroll.learners.grid_learner import FeatureGrid, shifted
 from scroll.sums.statistics import Statistics
 
@@ -193,22 +193,21 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         self.target_limit = target_limit
         self.window = window
 
-    def fit(self, X, y, sample_weight=None) -> 'ScrollRegressor':
+    def fit(self, X, y) -> 'ScrollRegressor':
         """Forget everything, then learn.
 
         Args:
             X: numbers (N, d): array or data frame.
             y: numbers (N,) or (N, m).
-            sample_weight: whole numbers (N,), 0 or more: exact copies of each.
         """
         with self._writing():
-            self._fitted = self._with_more(None, X, y, sample_weight, whole_data=True)
+            self._fitted = self._with_more(None, X, y, whole_data=True)
         return self
 
-    def partial_fit(self, X, y, sample_weight=None) -> 'ScrollRegressor':
+    def partial_fit(self, X, y) -> 'ScrollRegressor':
         """Learn more; arguments as `fit`."""
         with self._writing():
-            self._fitted = self._with_more(vars(self).get('_fitted'), X, y, sample_weight)
+            self._fitted = self._with_more(vars(self).get('_fitted'), X, y)
         return self
 
     def remove(self, X, y) -> 'ScrollRegressor':
@@ -343,21 +342,12 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             out._fitted = _Learned(grid, dim, added, none, recent, facts['flat'], names)
         return out
 
-    def _with_more(self, learned, X, y, sample_weight, whole_data: bool = False) -> _Learned:
+    def _with_more(self, learned, X, y, whole_data: bool = False) -> _Learned:
         """What was learned, and these samples. learned: None at the beginning."""
         window = self.window
         if window is not None:
             whole('window', window, 1)
-            if sample_weight is not None:
-                raise InputError('sample_weight: a window counts each sample once')
         (X, names), y = self._checked(X, learned, y, _with_targets)
-        weights = None
-        if sample_weight is not None:
-            weights = copies_of(sample_weight, len(X), least=1)
-            counted = weights > 0
-            X = X[counted]
-            y = y[counted]
-            weights = weights[counted]
         if learned is None:
             grid = self._new_grid(X, y.reshape(len(y), -1), whole_data)
             sums = Statistics(len(grid.centres))
@@ -365,8 +355,6 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             learned = _Learned(grid, X.shape[1], sums, sums, none, y.ndim == 1, names)
         rows = self._placed(X, y, learned)
         added = copy.copy(learned.added)
-        if weights is not None:
-            return replace(learned, added=added.merge(_copies(rows, weights)))
         if window is None:
             return replace(learned, added=added.add(rows, _one_class(rows)))
         both = np.concatenate([learned.recent, rows[-window:]])
@@ -440,13 +428,3 @@ def _with_targets(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
 
 def _one_class(rows: np.ndarray) -> np.ndarray:
     return np.zeros(len(rows), int)
-
-
-def _copies(rows: np.ndarray, weights: np.ndarray) -> Statistics:
-    """Count `weights` copies of each row: bit by bit of the weights, from the highest."""
-    out = Statistics(rows.shape[1])
-    for bit in reversed(range(int(weights.max()).bit_length())):
-        out.merge(copy.copy(out))
-        counted = rows[weights >> bit & 1 == 1]
-        out.add(counted, _one_class(counted))
-    return out

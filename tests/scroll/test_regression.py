@@ -88,12 +88,7 @@ def test_any_order_batching_and_sharding_ends_in_the_same_bits(cut):
     assert fingerprint(pieces) == fingerprint(sum(shards[1:], shards[0])) == expected
 
 
-@settings(quick, max_examples=10)
-@given(weights=st.lists(st.integers(0, 9), min_size=60, max_size=60).filter(any))
-def test_weights_are_copies_and_what_is_removed_was_never_there(weights):
-    weighted = clone(NEW).fit(X, Y, sample_weight=weights)
-    repeated = clone(NEW).fit(X.repeat(weights, axis=0), Y.repeat(weights, axis=0))
-    assert fingerprint(weighted) == fingerprint(repeated)
+def test_what_is_removed_was_never_there():
     both = clone(NEW).fit(X, Y).partial_fit(X[:20], Y[:20]).remove(X, Y)
     assert fingerprint(both) == fingerprint(clone(NEW).fit(X[:20], Y[:20]))
 
@@ -162,7 +157,6 @@ def test_files_and_pickles_have_all_of_it(tmp_path):
         ({'ridge_lambda': 1e-30}, lambda m: m.fit(X, Y).predict(X), 'lambda'),
         ({'window': 0}, lambda m: m.fit(X, Y), 'window'),
         ({'window': 9}, lambda m: m.fit(X, Y).remove(X[:1], Y[:1]), 'window'),
-        ({'window': 9}, lambda m: m.fit(X, Y, sample_weight=np.ones(60)), 'window'),
         ({'window': 9}, lambda m: m.fit(X, Y) + m, 'window'),
         ({}, lambda m: m.fit(X, Y).partial_fit(X, Y[:, 0]), '1 targets, expected 2'),
         ({}, lambda m: m.fit(X, Y).remove(X + 1, Y), 'do not contain'),
