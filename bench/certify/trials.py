@@ -64,8 +64,7 @@ class ScrollTrials:
         empty = self.learner.new_statistics(features.shape[1])
         self.lifted = empty.lift is not None
         self.test = TestSet(test_features, model.to_file[dataset.test_labels], empty.lift)
-        if model.embedder.cache is not None:
-            model.embedder.cache.flush()
+        model.embedder.flush()
         classes, self.ranks = np.unique(labels, return_inverse=True)
         if not np.array_equal(classes, self.test.classes):
             raise InputError(

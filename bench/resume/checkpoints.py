@@ -29,7 +29,6 @@ from core.mammoth import PACKAGES, checkout
 from core.plugins import MAMMOTH, ROOT
 from core.torch_files import load_torch
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from scroll.embedding.embedder import Embedder
 from scroll.ground.archive import atomic_write, sha256, take_lock
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
@@ -226,8 +225,9 @@ def _about(state: RunState) -> dict:
     if isinstance(dataset, ScheduledDataset):  # of others the data are not known
         data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]
         about |= {'schedule': dataset.schedule.digest(), 'data': data}
-    if isinstance(embedder := getattr(model, 'embedder', None), Embedder):
-        about |= {'how features are computed': embedder.digest}  # floats: also the machine
+    digest = getattr(getattr(model, 'embedder', None), 'digest', '')
+    if digest:
+        about |= {'how features are computed': digest}  # floats: also the machine
     return about
 
 

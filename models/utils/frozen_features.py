@@ -11,6 +11,7 @@ from core.plugins import is_shipped
 from models.utils.continual_model import ContinualModel
 from scroll.embedding.embedder import DTYPES, Embedder
 from scroll.embedding.images import Preprocessing
+from scroll.embedding.side_by_side import SideBySide
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, quantise, sample_keys
 
@@ -42,12 +43,20 @@ class FrozenModel(ContinualModel):
         return []  # the backbone is frozen
 
     def end_eval(self, dataset, accs):
-        if self.current_task == self.n_tasks and self.embedder.cache is not None:
-            self.embedder.cache.flush()
+        if self.current_task == self.n_tasks:
+            self.embedder.flush()
 
 
 def _stages(text: str) -> str:
     return ','.join(map(str, sorted({whole(1)(stage) for stage in text.split(',') if text})))
+
+
+def _others(text: str) -> str:
+    for part in text.split(','):
+        _, at, size = part.partition('@')
+        if at:
+            whole(1)(size)
+    return text
 
 
 def add_embedding_args(parser) -> None:
@@ -89,6 +98,14 @@ def add_embedding_args(parser) -> None:
         help='add the features of the mirror image to those of the image',
     )
     flag(
+        '--beside',
+        type=_others,
+        default='',
+        metavar='WEIGHTS[@SIZE]',
+        help='weights of more networks (A,B@96), with the size of their images, whose features are '
+        'laid beside those of --weights; there is no f* of several networks',
+    )
+    flag(
         '--feature_cache',
         affects='speed',
         type=binary_to_boolean_type,
@@ -109,11 +126,13 @@ class GivenFeatures:
 
     digest = ''
     dtype = 'integer'
-    cache = None
     valid_on = 'every machine'
 
     def __init__(self, dim: int):
         self.dim = dim
+
+    def flush(self) -> None:
+        """There is no cache."""
 
     def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
         """(int32 (N, d), keys uint64 (N,)) of quantised or unit features on the grid."""
@@ -126,15 +145,27 @@ class GivenFeatures:
 def make_embedder(net, args, dataset, device):
     """Build the `Embedder` that the flags ask for; `GivenFeatures` where samples are features."""
     if hasattr(dataset, 'num_inputs'):
-        if args.stages or args.mirror:
-            raise InputError(f'--stages, --mirror: samples of {args.dataset} are features already')
+        if args.stages or args.mirror or args.beside:
+            raise InputError(
+                f'--stages, --mirror, --beside: samples of {args.dataset} are features already'
+            )
         return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
+    embedder = _embedder(args.weights, net, preprocessing, args, device)
+    others = []
+    for part in filter(None, args.beside.split(',')):
+        name, _, size = part.partition('@')
+        network = weights.network(name, int(size) if size else None)
+        others.append(_embedder(name, *network, args, device))
+    return SideBySide(embedder, *others) if others else embedder
+
+
+def _embedder(name, net, preprocessing, args, device) -> Embedder:
     cache = Path(args.base_path) / 'cache' if args.feature_cache else None
     integers = None
     if args.embed_dtype == 'integer':
         folder = cache and cache / 'integers'
-        integers = weights.integers_of(args.weights, net, preprocessing, folder)
+        integers = weights.integers_of(name, net, preprocessing, folder)
     return Embedder(
         net,
         preprocessing,

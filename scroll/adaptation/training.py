@@ -45,6 +45,7 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.exact import exact_arithmetic
 from scroll.embedding.machine import describe_machine
 from scroll.embedding.precision import keep_depthwise_in_float32, resolve_precision
+from scroll.embedding.side_by_side import check_single
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, little_endian
 from scroll.ground.randomness import stream_seed, torch_stream
@@ -140,6 +141,7 @@ def adapt(
             the targets are made; default: its logits as they are."""
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
+    check_single(embedder, 'adaptation')
     mode = (
         'classifier' if embedder is None else mode_for(settings, embedder.pristine, len(exemplars))
     )

@@ -123,11 +123,6 @@ class Embedder:
         if cache is not None and not self.unidentified:
             self.cache = FeatureCache(Path(cache) / self._cache_name(), self.dim)
 
-    @property
-    def holds_on(self) -> str:
-        """The earlier name of `valid_on`, for one version."""
-        return self.valid_on
-
     def _set_network(self, net: nn.Module, integers: IntegerNetwork | None) -> list[torch.Tensor]:
         """Copy the network and identify its program; return features of built-in images."""
         self.net: Any  # a module with `features`
@@ -338,6 +333,11 @@ class Embedder:
             if progress:
                 progress(len(part))
         return out, keys
+
+    def flush(self) -> None:
+        """Write the features that the cache holds to disk."""
+        if self.cache is not None:
+            self.cache.flush()
 
     def forget(self, images) -> None:
         """Take these images' features out of the cache, also on disk; InputError if that cannot be

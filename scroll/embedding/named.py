@@ -1,8 +1,10 @@
 """Embedders by name, as command lines give them."""
 
 import importlib
+import re
 from functools import cache
 
+from scroll.embedding.side_by_side import SideBySide
 from scroll.ground.errors import InputError
 
 
@@ -26,7 +28,11 @@ def embedder_of(text: str):
     none.
 
     `timm:NAME`: by `Embedder.from_timm`. `MODULE:NAME`: the result of this function. Options
-    follow: `timm:vit_small_patch16_224,file=v.safetensors,dtype=bfloat16`."""
+    follow: `timm:vit_small_patch16_224,file=v.safetensors,dtype=bfloat16`. `A+B` is both side by
+    side."""
+    parts = re.split(r'\+(?=[\w.]+:)', text)
+    if len(parts) > 1:
+        return SideBySide(*map(embedder_of, parts))
     module, name, options = with_options(text)
     try:
         if module == 'timm':

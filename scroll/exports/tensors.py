@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import scroll
+from scroll.embedding.side_by_side import check_single
 from scroll.ground.archive import check_target, new_part, plain, sha256, write_errors
 from scroll.ground.arguments import instance, not_installed, shown
 from scroll.ground.errors import InputError
@@ -95,6 +96,7 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
     learner.check_portable()
     path, formats, ending = check_export(out, formats)
     embedder = learner.embedder
+    check_single(embedder, 'an export')
     if names is not None and len(names) != len(learner.classes_):
         raise InputError(
             f'{len(names)} names: expected one of each of {len(learner.classes_)} classes'

@@ -17,6 +17,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.ground.grid import GRID
 from scroll.heads.predictors import exact_lambda
+from tests.conftest import refused
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
 SHORT = {
@@ -207,3 +208,26 @@ def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):
     assert digests(row('--ridge_lambda', str(auto['ridge_lambda_used']))) == digests(auto)
     assert row('--n_splits 5')['ridge_lambda_used'] == exact_lambda(0.1)
     assert row('--predictor ncc')['ridge_lambda_used'] is None
+
+
+def test_a_network_beside_another_gives_one_predictor_under_every_schedule(row, tiny_weights):
+    beside = f'--adaptation none --mirror 1 --beside {tiny_weights}@8,{tiny_weights}'
+    one = row(f'{beside} --n_splits 5')
+    other = row(f'{beside} --schedule iid --batch_size 7')
+    assert one['statistics_digest'] == other['statistics_digest']
+    assert one['online_accuracy'] == other['online_accuracy']
+    assert one['embedding_digest'] != row('--n_splits 5')['embedding_digest']
+
+
+@pytest.mark.parametrize(
+    'flags, says',
+    [
+        ('--beside tiny@8', '--adaptation none'),
+        ('--adaptation none --beside tiny@x', '--beside'),
+        ('--adaptation none --beside nothing', 'nothing'),
+        ('--adaptation none --export out --beside tiny@8', '--export'),
+    ],
+)
+def test_what_cannot_lie_beside_a_network_is_refused(ready, tiny_weights, flags, says):
+    with refused(says):
+        ready(flags.replace('tiny', tiny_weights))
