@@ -3,15 +3,13 @@
 
     python scripts/mammoth.py verdicts ~/mammoth --images 100
     python scripts/mammoth.py forks ~/forks --images 100
-    python scripts/mammoth.py configs ~/mammoth
     python scripts/mammoth.py compare ~/mammoth --models er --images 960 -- --n_epochs 1
 
 `verdicts` runs every model and reads every data set of the checkout for a few batches of two tasks.
 `forks` does the same for the models of a list of repositories (`--list`), in a folder of checkouts.
-`configs` compares the effective values of its configurations with those of its own parser.
 `compare` runs methods that both have, here and there in turn. Flags of main.py go behind a `--`,
-those for ours alone behind a second one. Rows go to `--out`: those of `configs` at its end, others
-at once, and the same command resumes; `scripts/documents.py` makes the tables of docs/mammoth.md.
+those for ours alone behind a second one. Rows go to `--out` at once, and the same command resumes;
+`scripts/documents.py` makes the tables of docs/mammoth.md.
 """
 
 if __name__ == '__main__':
@@ -19,23 +17,19 @@ if __name__ == '__main__':
 
     _root.run('scripts.mammoth')
 
-import ast
 import inspect
-import json
 import os
 import re
 import resource
 import subprocess
 import sys
 from argparse import Namespace
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
 import bench
 import datasets
 import models
-from bench.certify.store import write_csv
 from bench.cli.parsing import parse_args
 from core.arguments import ArgumentParser, whole
 from core.configs import read_yaml
@@ -66,32 +60,6 @@ FEW_BATCHES = {
     'stop_after': 2,
     'device': 'cpu',
 }
-NOT_COMPARED = {
-    'seed',
-    'base_path',
-    'results_path',
-    'checkpoint_path',
-    'device',
-    'num_workers',
-    'model',
-    'dataset',
-    'validation',
-    'minibatch_size',
-    'notes',
-    'model_config',
-}
-THEIR_PARSER = """
-import json, sys
-sys.path.insert(0, ".")
-from main import parse_args
-for line in sys.stdin:
-    sys.argv = ["main.py", *json.loads(line)]
-    try:
-        found = {name: repr(value) for name, value in vars(parse_args()).items()}
-    except BaseException as error:
-        found = f"{type(error).__name__}: {error}"
-    print("ARGUMENTS " + json.dumps(found), flush=True)
-"""
 THEIR_MAIN = """
 import os, runpy, sys, torch
 fewer_images({})
@@ -228,73 +196,6 @@ def judge(path: Path, jobs: list) -> None:
         append_row(path.parent, row, path.name)
 
 
-def configurations(root: Path) -> list[dict]:
-    """Flags of each section of the checkout's files of values: of models, by data set and buffer
-    size, and of data sets, with their defaults; a method without settings of its own goes with
-    these."""
-    every = []
-    for path in sorted((root / 'models' / 'config').glob('*.yaml')):
-        for dataset, part in read_yaml(path).items():
-            sizes = [size for size, flags in part.items() if isinstance(flags, dict)]
-            for size in (sizes or ['default']) if dataset != 'default' else ():
-                flags = {'model': path.stem, 'dataset': dataset, 'model_config': 'best'}
-                if size != 'default':
-                    flags['buffer_size'] = size
-                every.append(flags)
-    for name in datasets.PLUGINS.names():
-        if datasets.PLUGINS.is_theirs(MAMMOTH + name):
-            flags = {'model': 'sgd', 'dataset': name, 'lr': 0.1}
-            every.append(flags)
-            for path in sorted((root / 'datasets' / 'configs' / name).glob('*.yaml')):
-                if path.stem != 'default':
-                    every.append(flags | {'dataset_config': path.stem})
-    return every
-
-
-def configs(args) -> None:
-    """A row for each configuration: which effective values differ."""
-    every = configurations(args.path)
-    lines = '\n'.join(json.dumps(bench.flag_words(**flags)) for flags in every)
-    with Progress("The checkout's own parser"):
-        done = python(['-c', THEIR_PARSER], cwd=args.path, input=lines, env={'HF_HUB_OFFLINE': '1'})
-    theirs = [json.loads(text) for text in re.findall('^ARGUMENTS (.*)', done.stdout, re.M)]
-    if len(theirs) != len(every):
-        raise InputError(
-            f'{args.path}: its own parser ended: {done.stderr.strip().splitlines()[-1:]}'
-        )
-    rows = []
-    for flags, their in Progress('Configurations', len(every)).over(zip(every, theirs)):
-        names = {name: MAMMOTH + flags[name] for name in ('model', 'dataset')}
-        words = bench.flag_words(mammoth=args.path, **flags | names)
-        row = {
-            name: flags.get(name) for name in ('model', 'dataset', 'buffer_size', 'dataset_config')
-        }
-        try:
-            ours = vars(parse_args([*words, *args.place, *args.flags]))
-            if isinstance(their, str):
-                raise InputError(f'theirs: {their}')
-            other = [
-                f'{name} {their[name]} / {ours[name]!r}'
-                for name in sorted(their.keys() & ours.keys() - NOT_COMPARED)
-                if not same(their[name], ours[name])
-            ]
-            row |= {'equal': int(not other), 'difference': '; '.join(other)}
-        except InputError as refusal:
-            row |= {'equal': '', 'difference': str(refusal)[:200]}
-        rows.append(row)
-    write_csv(args.out / 'configs.csv', rows[0] if rows else [], rows)
-
-
-def same(theirs: str, ours) -> bool:
-    """Return whether a value, as its `repr`, is ours: numbers as numbers, names however they are
-    spelt.
-    """
-    with suppress(SyntaxError, ValueError):
-        theirs = ast.literal_eval(theirs)
-    plain = [str(value).replace('_', '-').removeprefix(MAMMOTH) for value in (theirs, ours)]
-    return theirs == ours or plain[0] == plain[1]
-
-
 def compare(args) -> None:
     """A row for each run of a method here and there, in turn."""
     if not args.models:
@@ -349,7 +250,7 @@ def processor_time() -> float:
 
 
 def main() -> None:
-    actions = {action.__name__: action for action in (verdicts, forks, configs, compare)}
+    actions = {action.__name__: action for action in (verdicts, forks, compare)}
     parser = ArgumentParser(prog='mammoth.py', description=__doc__)
     flag = parser.add_argument
     flag('action', choices=list(actions))

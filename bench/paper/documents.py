@@ -131,18 +131,6 @@ def verdicts_table(root: Path, file: str = 'verdicts') -> str:
     return md_table(['', 'verdict', '', 'which'], rows)
 
 
-def configs_table(root: Path) -> str:
-    """The configurations of a Mammoth checkout whose values are not the same here."""
-    every = pd.read_csv(root / 'results/mammoth/configs.csv', dtype=str, keep_default_na=False)
-    other = every[every.equal != '1']
-    names = ['model', 'dataset', 'buffer_size', 'dataset_config', 'difference']
-    same = [f'{len(every) - len(other)} of {len(every)}', '', '', '', 'none']
-    return md_table(
-        ['model', 'data set', '|M|', 'file', 'difference, theirs / ours'],
-        [same, *other[names].to_numpy()],
-    )
-
-
 def compare_table(root: Path) -> str:
     """Our methods and those of a Mammoth checkout with the same flags: mean and deviation, their
     difference with its 95 % interval (Welch), and the ratio of processor times."""
@@ -188,7 +176,6 @@ TABLES = {
     'tuned': tuned_table,
     'mammoth_verdicts': verdicts_table,
     'mammoth_forks': partial(verdicts_table, file='forks'),
-    'mammoth_configs': configs_table,
     'mammoth_schedules': partial(schedules_table, folder='mammoth'),
     'mammoth_compare': compare_table,
     'mammoth_authors': authors_table,

@@ -106,7 +106,6 @@ def test_models_run_or_lack_a_package_and_are_not_run_twice(call, tmp_path, monk
 
 
 def test_what_was_made_otherwise_is_kept_and_not_mixed(call, root, tmp_path):
-    """Runs with other flags; configurations, where the checkout's parser ends."""
     (tmp_path / 'compare.csv').write_text(
         'model,seed,where,accuracy,flags,seconds\ner,0,here,1,--lr 2,1\n'
     )
@@ -114,11 +113,6 @@ def test_what_was_made_otherwise_is_kept_and_not_mixed(call, root, tmp_path):
         call('compare', '--models er --seeds 1 -- --lr 1')
     with refused('--models'):
         call('compare')
-    (root / 'main.py').write_text('raise SystemExit')
-    (tmp_path / 'configs.csv').write_text('as it was')
-    with refused('parser ended'):
-        call('configs')
-    assert (tmp_path / 'configs.csv').read_text() == 'as it was'
 
 
 def test_code_of_the_checkout_is_part_of_what_a_run_is(root):

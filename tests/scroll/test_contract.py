@@ -32,11 +32,7 @@ from tests.scroll.conftest import digests, quick, refused
 
 MODULES = [
     'scroll',
-    *(
-        m.name
-        for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
-        if (library := m.name.split('.')[-1]) != 'capymoa' or importlib.util.find_spec(library)
-    ),
+    *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')),
 ]
 CASES = list(zip(HEAD_NAMES, itertools.cycle(STRATEGIES)))  # every head, every strategy
 every, one = (
@@ -342,7 +338,6 @@ OPTIONAL = {
     'scroll.files.engines': {'fsspec', 'joblib'},
     'scroll.files.images': {'PIL'},
     'scroll.libraries.river': {'pandas', 'river'},
-    'scroll.libraries.capymoa': {'capymoa'},
 }
 
 

@@ -1,6 +1,4 @@
-"""SCROLL in streams of other libraries: one digest, whatever brings the samples. CapyMOA is no
-requirement.
-"""
+"""SCROLL in streams of river: one digest, whatever brings the samples."""
 
 import numpy as np
 import pandas as pd
@@ -45,27 +43,3 @@ def test_river_learns_samples_one_by_one_and_tests_them_first():
     assert mixed.learner.digest() == ScrollClassifier().fit([[2.0, 1, 0]] * 2, ['x', 'x']).digest()
     with refused('pixel_9'):
         again.learn_one(dict(X.iloc[0].to_dict(), pixel_9=1.0), 'digit 1')
-
-
-def test_capymoa_counts_batches():
-    pytest.importorskip('capymoa')
-    from capymoa.evaluation import prequential_evaluation
-    from capymoa.stream import NumpyStream
-
-    from scroll.libraries.capymoa import CapyMOAScroll
-
-    x = X.to_numpy(float)[:300]
-    y = Y.to_numpy()[:300]
-    stream = NumpyStream(x, y)
-    asked = ScrollClassifier(head='lda', calibration_size=0)
-    right = 0
-    model = CapyMOAScroll(stream.get_schema(), asked)
-    by_hand = ScrollClassifier(head='lda', calibration_size=0).fit(x[:50], y[:50])
-    found = prequential_evaluation(stream, model, batch_size=50)['cumulative'].accuracy()
-    for start in range(50, 300, 50):
-        right += (by_hand.predict(x[start : start + 50]) == y[start : start + 50]).sum()
-        by_hand.partial_fit(x[start : start + 50], y[start : start + 50])
-    # before the first batch all probabilities are 0, and CapyMOA takes the first label
-    right += (y[:50] == 0).sum()
-    assert model.learner.digest() == by_hand.digest()
-    assert found == pytest.approx(100 * right / 300)
