@@ -215,7 +215,6 @@ class Summary:
     worst: float
     best: float
     range: float
-    cvar10: float
 
 
 def summary(accuracies) -> Summary:
@@ -227,17 +226,7 @@ def summary(accuracies) -> Summary:
     best = float(a.max())
     mean = min(max(float(a.mean()), worst), best)  # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
-    return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1))
-
-
-def cvar(accuracies, share: float) -> float:
-    """Conditional value at risk, the mean of the worst `share` of accuracies (R,): with m = share
-    R, at least 1, the floor(m) worst and m - floor(m) of the next, over m (Rockafellar and Uryasev
-    2000)."""
-    a = np.sort(np.asarray(accuracies, np.float64))
-    m = max(1.0, round(share * len(a), 9))  # 0.1 * 30 is not 3
-    weights = np.clip(m - np.arange(len(a)), 0, 1)
-    return float(np.clip((a * weights).sum() / m, a[0], a[-1]))
+    return Summary(mean, deviation, worst, best, best - worst)
 
 
 def disagreement(predictions: np.ndarray, times: np.ndarray) -> float:
@@ -285,7 +274,7 @@ class Verdict:
         for name, values in ('final', self.final), ('average incremental', self.incremental):
             lines.append(
                 f'{name} accuracy {values.mean:.2f} +- {values.deviation:.2f} %, '
-                f'worst {values.worst:.2f}, CVaR 10 % {values.cvar10:.2f}'
+                f'worst {values.worst:.2f}'
             )
         lines.append(
             f'largest weight difference {self.weight_difference:.3g}, '

@@ -62,24 +62,18 @@ class Store:
         return self.folder / 'outcomes' / f'{digest[:32]}.npz'
 
 
-def write_csv(path: Path, columns, rows: list) -> None:
-    """A CSV file of these columns; lists as JSON. InputError if it cannot be written."""
-    rows = [
-        {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows
-    ]
-    text = pd.DataFrame(rows, columns=list(columns), dtype=object).to_csv(
-        index=False, lineterminator='\n'
-    )
-    with write_errors(path), atomic_write(path) as file:
-        file.write(text.encode())
-
-
 def keep_rows(path: Path, columns, model: str, rows: list) -> None:
-    """Put a method's rows into a CSV file in place of its earlier ones."""
+    """Put a method's rows into a CSV file in place of its earlier ones; lists as JSON. InputError
+    if it cannot be written."""
     with locked(path):  # of several methods at once none loses its rows
-        others = [row for row in read_rows(path, []) if row['model'] != model]
-        mine = [{**row, 'model': model} for row in rows]
-        write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))
+        kept = [row for row in read_rows(path, []) if row['model'] != model]
+        for row in rows:
+            texts = {k: json.dumps(v) for k, v in row.items() if isinstance(v, list)}
+            kept.append({**row, **texts, 'model': model})
+        kept.sort(key=lambda row: row['model'])
+        table = pd.DataFrame(kept, columns=list(columns), dtype=object)
+        with write_errors(path), atomic_write(path) as file:
+            file.write(table.to_csv(index=False, lineterminator='\n').encode())
 
 
 def single(digests) -> str:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from river import metrics
 from river.evaluate import progressive_val_score
 from sklearn.datasets import load_digits
