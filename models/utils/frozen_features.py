@@ -98,12 +98,12 @@ def add_embedding_args(parser) -> None:
         help='add the features of the mirror image to those of the image',
     )
     flag(
-        '--beside',
+        '--more_weights',
         type=_others,
         default='',
         metavar='WEIGHTS[@SIZE]',
         help='weights of more networks (A,B@96), with the size of their images, whose features are '
-        'laid beside those of --weights; there is no f* of several networks',
+        'laid next to those of --weights; there is no f* of several networks',
     )
     flag(
         '--feature_cache',
@@ -145,15 +145,15 @@ class GivenFeatures:
 def make_embedder(net, args, dataset, device):
     """Build the `Embedder` that the flags ask for; `GivenFeatures` where samples are features."""
     if hasattr(dataset, 'num_inputs'):
-        if args.stages or args.mirror or args.beside:
+        if args.stages or args.mirror or args.more_weights:
             raise InputError(
-                f'--stages, --mirror, --beside: samples of {args.dataset} are features already'
+                f'--stages, --mirror, --more_weights: samples of {args.dataset} are features already'
             )
         return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
     embedder = _embedder(args.weights, net, preprocessing, args, device)
     others = []
-    for part in filter(None, args.beside.split(',')):
+    for part in filter(None, args.more_weights.split(',')):
         name, _, size = part.partition('@')
         network = weights.network(name, int(size) if size else None)
         others.append(_embedder(name, *network, args, device))

@@ -199,13 +199,13 @@ def check_args(args) -> None:
             raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
     if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
         raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
-    if args.beside:
+    if args.more_weights:
         if args.buffer_size and args.adaptation != 'none':
             raise InputError(
-                '--beside: f* needs one network: --buffer_size 0, or --adaptation none'
+                '--more_weights: f* needs one network: --buffer_size 0, or --adaptation none'
             )
         if args.export:
-            raise InputError('--export needs one network: leave out --beside')
+            raise InputError('--export needs one network: leave out --more_weights')
     if args.export:
         with prefixed('--export'):
             check_export(args.export, args.export_formats)

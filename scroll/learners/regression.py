@@ -52,7 +52,7 @@ _FEW = 1 << 13  # samples that left a window, before their sums are taken out
 
 @dataclass(frozen=True)
 class _Learned:
-    """What was learned; edits make another one.
+    """Content of a regressor; edits make another one.
 
     Attributes:
         grid: of [x; y].
@@ -343,7 +343,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         return out
 
     def _with_more(self, learned, X, y, whole_data: bool = False) -> _Learned:
-        """What was learned, and these samples. learned: None at the beginning."""
+        """Return what was learned with these samples added. learned: None at the beginning."""
         window = self.window
         if window is not None:
             whole('window', window, 1)

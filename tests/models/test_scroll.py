@@ -210,10 +210,10 @@ def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):
     assert row('--predictor ncc')['ridge_lambda_used'] is None
 
 
-def test_a_network_beside_another_gives_one_predictor_under_every_schedule(row, tiny_weights):
-    beside = f'--adaptation none --mirror 1 --beside {tiny_weights}@8,{tiny_weights}'
-    one = row(f'{beside} --n_splits 5')
-    other = row(f'{beside} --schedule iid --batch_size 7')
+def test_a_network_next_to_another_gives_one_predictor_under_every_schedule(row, tiny_weights):
+    both = f'--adaptation none --mirror 1 --more_weights {tiny_weights}@8,{tiny_weights}'
+    one = row(f'{both} --n_splits 5')
+    other = row(f'{both} --schedule iid --batch_size 7')
     assert one['statistics_digest'] == other['statistics_digest']
     assert one['online_accuracy'] == other['online_accuracy']
     assert one['embedding_digest'] != row('--n_splits 5')['embedding_digest']
@@ -222,12 +222,12 @@ def test_a_network_beside_another_gives_one_predictor_under_every_schedule(row, 
 @pytest.mark.parametrize(
     'flags, says',
     [
-        ('--beside tiny@8', '--adaptation none'),
-        ('--adaptation none --beside tiny@x', '--beside'),
-        ('--adaptation none --beside nothing', 'nothing'),
-        ('--adaptation none --export out --beside tiny@8', '--export'),
+        ('--more_weights tiny@8', '--adaptation none'),
+        ('--adaptation none --more_weights tiny@x', '--more_weights'),
+        ('--adaptation none --more_weights nothing', 'nothing'),
+        ('--adaptation none --export out --more_weights tiny@8', '--export'),
     ],
 )
-def test_what_cannot_lie_beside_a_network_is_refused(ready, tiny_weights, flags, says):
+def test_what_cannot_lie_next_to_a_network_is_refused(ready, tiny_weights, flags, says):
     with refused(says):
         ready(flags.replace('tiny', tiny_weights))
