@@ -147,7 +147,8 @@ def make_embedder(net, args, dataset, device):
     if hasattr(dataset, 'num_inputs'):
         if args.stages or args.mirror or args.more_weights:
             raise InputError(
-                f'--stages, --mirror, --more_weights: samples of {args.dataset} are features already'
+                f'--stages, --mirror, --more_weights: samples of {args.dataset} are features '
+                'already'
             )
         return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
