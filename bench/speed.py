@@ -34,7 +34,7 @@ from scroll.adaptation.training import adapt
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.precision import has_instructions, resolve_precision
 from scroll.ground.grid import GRID_BITS, quantise
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.heads.predictors import ncc, ridge
 from scroll.learners.learner import Scroll
 from scroll.sums.lift import Lift
@@ -101,7 +101,7 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
     timed.
     """
     times = []
-    for _ in Progress('Rounds', rounds + 1).over(range(rounds + 1)):
+    for _ in track('Rounds', range(rounds + 1)):
         times.append([timeit(function, timer=seconds, number=1) for function in functions])
     return np.min(times[1:], axis=0).tolist()
 

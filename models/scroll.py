@@ -26,7 +26,7 @@ from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.training import mode_for
 from scroll.files.shards import in_shard
 from scroll.ground.errors import InputError
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.ground.settings import AUTO
 from scroll.learners.learner import Scroll
 from utils.evaluate import evaluate
@@ -154,7 +154,7 @@ class ScrollModel(FrozenModel):
         images = np.concatenate([images for images, _ in self._waiting])
         began = time.perf_counter()
         title = f'Embedding, task {self.current_task + 1}'
-        with Progress(title, len(images), quiet=self.args.non_verbose) as progress:
+        with track(title, total=len(images), quiet=self.args.non_verbose) as progress:
             features, keys = self.embedder(images, progress.update)
         embedded = time.perf_counter()
         start = 0
@@ -193,7 +193,7 @@ class ScrollModel(FrozenModel):
     def _adapt(self) -> None:
         began = time.perf_counter()
         updates = self.learner.adaptation.updates(len(self.learner.buffer_ or ()))
-        progress = Progress('Adapting', updates, quiet=self.args.non_verbose)
+        progress = track('Adapting', total=updates, quiet=self.args.non_verbose)
         with progress, self.abandonable():
             self.learner.adapt(lambda loss: progress.update())
         self.seconds['adaptation'] += time.perf_counter() - began

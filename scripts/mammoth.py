@@ -37,7 +37,7 @@ from core.mammoth import use_checkout
 from core.plugins import MAMMOTH, ROOT
 from core.rows import append_row, read_rows
 from scroll.ground.errors import InputError
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 
 SECONDS = 900  # for one model or data set
 # what an error says -> the verdict; the first that fits
@@ -190,7 +190,7 @@ def judge(path: Path, jobs: list) -> None:
     """Append a row for each (kind, name, *what `verdict_of` takes) that has none."""
     done = {(row['kind'], row['name']) for row in read_rows(path, [])}
     jobs = [job for job in jobs if job[:2] not in done]
-    for kind, name, *trial in Progress('Models and data sets', len(jobs)).over(jobs):
+    for kind, name, *trial in track('Models and data sets', jobs):
         verdict, reason = verdict_of(*trial)
         row = {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason}
         append_row(path.parent, row, path.name)
@@ -219,7 +219,7 @@ def compare(args) -> None:
         'there': (args.path, ['--dataset', args.dataset.removeprefix(MAMMOTH)]),
     }
     code = inspect.getsource(fewer_images) + THEIR_MAIN.format(args.images)
-    for model, seed, where in Progress('Runs', len(jobs)).over(jobs):
+    for model, seed, where in track('Runs', jobs):
         root, more = places[where]
         words = bench.flag_words(model=model, seed=seed, non_verbose=1)
         before = processor_time()

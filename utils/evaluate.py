@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from utils.batch_norm import networks_of
 
 
@@ -63,7 +63,7 @@ def evaluate(
     task_aware = is_task_aware(model)
     total = sum(len(loader.dataset) for _, loader in loaders)
     quiet = model.args.non_verbose
-    with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
+    with eval_mode(model.net), track('Evaluating', total=total, quiet=quiet) as progress:
         for task, loader in loaders:
             of_task = torch.as_tensor(dataset.task_classes(task)).to(model.device)
             right = torch.zeros(2, dtype=torch.int64, device=model.device)

@@ -46,7 +46,7 @@ from scroll.embedding.machine import describe_machine
 from scroll.ground.archive import check_apart, check_target
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import little_endian
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.ground.randomness import numpy_stream
 from scroll.streams.schedules import make_schedule
 
@@ -202,7 +202,7 @@ def digest_of(content) -> str:
 def prepare(options, words: list) -> Plan:
     """Read the data, build the method and plan its schedules. words: for main.py."""
     words = [*words, '--non_verbose', str(options.non_verbose)]
-    with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
+    with track(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
@@ -250,8 +250,7 @@ def run_all(plan: Plan, store: Store, quiet: bool) -> tuple[list, int]:
     rows = {}
     before = 0
     code = project_digest()
-    progress = Progress('Schedules', len(plan.specs), quiet=quiet)
-    for number, spec in enumerate(progress.over(plan.specs)):
+    for number, spec in enumerate(track('Schedules', plan.specs, quiet=quiet)):
         schedule = schedule_of(spec, plan.dataset, plan.args.seed)
         digest = schedule.digest()
         key = digest_of([_FORMAT, code, plan.identity, digest, plan.trials.asks(number)])

@@ -21,7 +21,7 @@ from scroll.embedding.embedder import MACHINE_INDEPENDENT
 from scroll.ground.arguments import check_memory
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.ground.settings import AUTO
 from scroll.learners.learner import Scroll
 from scroll.sums.exemplars import Exemplars
@@ -55,7 +55,7 @@ class ScrollTrials:
         images = dataset.images.train[dataset.train_ids]
         test_images = dataset.test_images
         count = len(images) + len(test_images)
-        with Progress('Embedding', count, quiet=options.non_verbose) as progress:
+        with track('Embedding', total=count, quiet=options.non_verbose) as progress:
             features, keys = model.embedder(images, progress.update)
             test_features, _ = model.embedder(test_images, progress.update)
         samples = features if self.learner.embedder is None else images
@@ -125,7 +125,7 @@ class ScrollTrials:
             row['buffer_digest'] = streamed.buffer_.content().digest()
         if asked['adapt']:
             updates = streamed.adaptation.updates(len(streamed.buffer_))
-            with Progress('Adapting', updates, quiet=self.options.non_verbose) as progress:
+            with track('Adapting', total=updates, quiet=self.options.non_verbose) as progress:
                 streamed.adapt(lambda loss: progress.update())
         if streamed is not None and streamed.adapted_ is not None:
             right = streamed.predict(self.test_images) == self.test.labels
@@ -221,8 +221,8 @@ class ScrollTrials:
             heads += [('ridge', ridge_lambda), ('ridge', AUTO), ('ncc', ridge_lambda)]
         heads = list(dict.fromkeys(heads))
         lines = {}
-        progress = Progress('Predictors', len(heads), quiet=self.options.non_verbose)
-        for head, strength in progress.over(heads):
+        quiet = self.options.non_verbose
+        for head, strength in track('Predictors', heads, quiet=quiet):
             name = {'ridge': f'ridge, lambda {strength}', 'ncc': 'nearest centroid'}.get(head, head)
             learner = self._learner(
                 buffer_size=0, keep_keys=False, head=head, ridge_lambda=strength
@@ -246,8 +246,7 @@ class ScrollTrials:
         """Digests of buffers after a stream of whole classes."""
         lines = {}
         kinds = list(itertools.product(('herding', 'hash'), self.SIZES))
-        progress = Progress('Buffers', len(kinds), quiet=self.options.non_verbose)
-        for strategy, size in progress.over(kinds):
+        for strategy, size in track('Buffers', kinds, quiet=self.options.non_verbose):
             learner = self._learner(buffer_size=size, strategy=strategy)
             for rank in range(len(self.parts)):
                 self._learn(learner, self.ranks == rank)

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 from joblib import cpu_count
@@ -36,7 +37,6 @@ from core.arguments import ArgumentParser, whole
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
 from scroll.ground.errors import InputError
-from scroll.ground.progress import span
 
 PROGRAM = [sys.executable, str(ROOT / 'main.py')]  # the words that begin each run's command
 _TICK = 0.1  # seconds between two looks at the runs
@@ -271,7 +271,7 @@ def _report(run: Run, code: int, place: str, began: float) -> bool:
     row = None if code else run.row(_results(run.cell.flags))
     if row:
         accuracy = float(row[run.cell.metric] or 'nan')
-        took = span(time.monotonic() - began)
+        took = timedelta(seconds=round(time.monotonic() - began))
         print(f'{place} {run}: {accuracy:.2f} % in {took}', flush=True)
         return True
     last = run.log.read_text(errors='replace').rstrip().rpartition('\n')[2]

@@ -20,7 +20,7 @@ from scroll.embedding.machine import layout_for
 from scroll.embedding.transforms import colour_jitter, random_flip, resize
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.ground.randomness import stream_seed
 
 # images of a class that its centroid is the mean of, and images that test it
@@ -139,9 +139,7 @@ def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> f
     net.eval()
     with torch.inference_mode():
         parts = probe.flatten(0, 1).split(256)
-        u = torch.cat(
-            [net.features(preprocessing(x)) for x in Progress('Probing', len(parts)).over(parts)]
-        )
+        u = torch.cat([net.features(preprocessing(x)) for x in track('Probing', parts)])
     u = torch.nn.functional.normalize(u).view(*probe.shape[:2], -1)  # (C, F + T, d)
     centroids = u[:, :-tested].mean(1)  # (C, d)
     hits = (
@@ -200,7 +198,7 @@ def train(args) -> None:
         losses = LossWatch(f'epoch {epoch + 1}')
         net.train()
         batches = order[: per_epoch * args.batch_size].split(args.batch_size)
-        for ids in Progress(f'Epoch {epoch + 1}', per_epoch).over(batches):
+        for ids in track(f'Epoch {epoch + 1}', batches):
             x = preprocessing.normalise(training_batch(images[ids], args.input_size, generator))
             x = x.contiguous(memory_format=layout_for(net))  # (B, 3, size, size)
             with torch.autocast(device.type, torch.bfloat16, enabled=args.dtype == 'bfloat16'):

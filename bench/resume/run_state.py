@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bench.resume.state import Packer, load_model_state, unpack
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 
 _MAX_WRAPPED = 5  # data sets around data sets
 
@@ -136,10 +136,9 @@ class RunState:
         self.pass_start = state['pass_start']
         self._set_random(self.pass_start)
         iterator = iter(self.loader)
-        skipped = Progress(
-            'Passing over what was learned', position.batch, quiet=self.args.non_verbose
-        )
-        for _ in skipped.over(itertools.islice(iterator, position.batch)):
+        skipped = itertools.islice(iterator, position.batch)
+        quiet = self.args.non_verbose
+        for _ in track('Passing over what was learned', skipped, position.batch, quiet=quiet):
             pass
         self._set_random(state['random'])
         return itertools.islice(iterator, limit and limit - position.batch)

@@ -19,7 +19,7 @@ from datasets.utils.continual_dataset import ContinualDataset
 from models.utils.continual_model import ContinualModel
 from scroll.ground.archive import check_target
 from scroll.ground.errors import InputError
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from utils.batch_norm import allow_single_values, training_mode
 from utils.evaluate import evaluate, serve
 from utils.loggers import print_accuracies, settings
@@ -116,7 +116,7 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
             passes = 0
             if task >= first and not begun.inference_only:
                 passes = _learn_task(run)
-            ending = Progress(f'End of task {task + 1}', quiet=begun.non_verbose)
+            ending = track(f'End of task {task + 1}', quiet=begun.non_verbose)
             step = checkpoints.step(Position(task, passes, begun=True))
             with step, stopwatch(record.seconds, 'stream'), ending:
                 run.model.meta_end_task(run.dataset)
@@ -140,7 +140,7 @@ def _begin_task(run: Run) -> None:
     run.state.next_task()
     serve(run.state.loader, model)  # whose length a method may ask for
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=run.begun.non_verbose):
+    with track(f'Beginning of task {dataset.c_task + 1}', quiet=run.begun.non_verbose):
         model.meta_begin_task(dataset)
     if run.begun.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
@@ -184,20 +184,21 @@ def _learn_epoch(run: Run, training: Namespace, scheduler, fitting: Fitting, at:
     limit = model.get_debug_iters() if training.debug_mode else None
     total = limit or (len(loader) if hasattr(loader, '__len__') else None)
     title = f'Task {at.task + 1} - Epoch {at.epoch + 1}'
-    progress = Progress(title, total, batches, run.begun.non_verbose)
     with stopwatch(record.seconds, 'stream') as lap:
         if not batches:
             training_mode(model.net, training.bn)
             model.meta_begin_epoch(at.epoch, run.dataset)
         losses = LossWatch(f'task {at.task + 1}, epoch {at.epoch + 1}')
-        for batch in progress.over(run.state.batches(limit)):
+        stream = run.state.batches(limit)
+        progress = track(title, stream, total, batches, run.begun.non_verbose)
+        for batch in progress:
             run.anytime.predict(batch)
             labels, loss = _learn_batch(model, loader, batch, at.epoch)
             record.images += len(labels)
             batches += 1
             if losses.add(loss):
                 rate = {'lr': model.opt.param_groups[0]['lr']} if model.opt else {}
-                progress.tell(loss=losses.mean, **rate)
+                progress.set_postfix(loss=losses.mean, **rate, refresh=False)
             if scheduler and training.scheduler_mode == 'iter':
                 scheduler.step()
             run.anytime.add(labels)

@@ -17,7 +17,7 @@ from core.loss_watch import LossWatch
 from core.plugins import is_shipped
 from scroll.adaptation.optimisers import eager
 from scroll.ground.errors import InputError
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from utils.augmentations import for_batches
 from utils.batch_norm import networks_of, training_mode
 
@@ -194,8 +194,8 @@ class ContinualModel(nn.Module):
 
         In training mode; InputError at the end of a pass whose losses were not finite."""
         training_mode(self.net, self.args.bn)
-        progress = Progress(f'Fitting {over}, epochs', count, quiet=self.args.non_verbose)
-        for epoch in progress.over(range(count)):
+        title = f'Fitting {over}, epochs'
+        for epoch in track(title, range(count), quiet=self.args.non_verbose):
             losses = LossWatch(f'{over}, epoch {epoch + 1}')
             yield epoch, losses
             losses.check()

@@ -10,7 +10,7 @@ from scroll.files import edits, engines, features, learning
 from scroll.files.arrays import columns_of
 from scroll.ground import archive
 from scroll.ground.errors import InputError, prefixed
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.ground.settings import SETTINGS, check_settings, parse
 from scroll.learners.learner import Scroll
 from scroll.learners.state import State
@@ -53,7 +53,7 @@ def add_stream_commands(command) -> None:
         dest='patterns',
         metavar='PATTERN',
         nargs='+',
-        help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'",
+        help="instead of FILE: those that match, like 'days/*.parquet'",
     )
     flag('--workers', type=parse, default=1, metavar='N', help='processes (default: 1)')
     _add_settings(learn_parser)
@@ -126,7 +126,7 @@ def _learn_once(learner: Scroll, args) -> None:
     del params['embedder']
     sources = engines.find(args.patterns)
     archive.check_apart(args.out, sources)
-    names = None if args.embedder else engines.names_in(sources[0], args.columns)
+    names = None if args.embedder else features.open_files(sources[:1], args.columns)[0].names
     counter = engines.Counter(
         params, args.columns, args.split, args.block_size, names, args.embedder
     )
@@ -284,7 +284,7 @@ def digest(args) -> None:
 def merge(args) -> None:
     """Add learners, or statistics, of several streams."""
     state = edits.read(args.file)
-    for path in Progress('Merging, files', len(args.others)).over(args.others):
+    for path in track('Merging, files', args.others):
         state = edits.merged(state, edits.read(path), path, args.repeated, args.file)
     _write(state, args.out)
 
@@ -316,7 +316,7 @@ def export_learner(args) -> None:
     """Export a learner, and print the digest of f_T."""
     archive.check_apart(args.out, [args.state])
     learner = _load(args.state)
-    with Progress('Exporting'):
+    with track('Exporting'):
         export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())
 

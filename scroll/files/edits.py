@@ -25,7 +25,7 @@ from scroll.ground import archive
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, normal
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.ground.tables import numbers_of, warn_of_half
 from scroll.learners.state import KIND, State
 from scroll.sums.parts import counted_twice
@@ -102,7 +102,7 @@ def without_samples(
         files = open_files(paths, columns, ('X', 'y'), state.names)
         parts = []
         labels = []
-        for file, block in Progress('Reading').over(read_blocks(files)):
+        for file, block in track('Reading', read_blocks(files)):
             warn_of_half(block.X)
             parts.append(quantise(numbers_of(file.named(block.X), state.names), as_float32=True))
             labels += block.y.tolist()

@@ -11,20 +11,17 @@ noticed (`state_of`).
 import functools
 import glob
 import os
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from scroll.embedding.named import embedder_of
 from scroll.files import features
 from scroll.files.learning import learn_file, open_for
-from scroll.ground.archive import read_errors
 from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, prefixed
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.learners.learner import Scroll
 from scroll.learners.state import State
 from scroll.sums.parts import one_part
@@ -38,47 +35,16 @@ class Count(NamedTuple):
 
 
 def find(patterns: list[str]) -> list[str]:
-    """Return paths and URLs that match any of these patterns (`dir/*.parquet`,
-    `s3://bucket/**/*.npz`), each once, sorted; InputError where none matches."""
+    """Return paths that match any of these patterns (`dir/*.parquet`, `days/**/*.npz`), each once,
+    sorted; InputError where none matches."""
     paths = set()
     for pattern in patterns:
-        if '://' in pattern:
-            with _file_system(pattern) as fsspec:
-                files, path = fsspec.core.url_to_fs(pattern)
-                matching = [files.unstrip_protocol(file) for file in files.glob(path)]
-        else:
-            matching = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
+        matching = glob.glob(pattern, recursive=True)
         if not matching:
-            raise InputError(f'--from {pattern}: no file matches')
-        paths.update(matching)
+            hint = ': URLs are not read; copy or mount the files first' if '://' in pattern else ''
+            raise InputError(f'--from {pattern}: no file matches{hint}')
+        paths.update(map(os.path.abspath, matching))
     return sorted(paths)
-
-
-@contextmanager
-def _file_system(url: str) -> Iterator:
-    """Give fsspec to the block; any error there is an InputError, since each kind of store has its
-    own errors."""
-    try:
-        import fsspec
-    except ModuleNotFoundError:
-        raise InputError(
-            f'{url}: URLs need fsspec, which is not installed: pip install fsspec'
-        ) from None
-    with read_errors(url):
-        yield fsspec
-
-
-@contextmanager
-def _local_copy(source: str) -> Iterator[str]:
-    """Give a path on this machine to the block: for a URL that of a copy, deleted afterwards."""
-    if '://' not in source:
-        yield source
-        return
-    with tempfile.TemporaryDirectory() as folder, prefixed(source):
-        cache = {'cache_storage': folder}
-        with _file_system(source) as fsspec:
-            path = fsspec.open_local(f'simplecache::{source}', simplecache=cache)
-        yield path
 
 
 @dataclass(frozen=True)
@@ -90,7 +56,7 @@ class Counter:
         columns: other names of columns, as of `scroll.files.learning.learn`.
         split: the samples to take, as there.
         size: the samples of a block, as there.
-        names: names of the columns of features, in order (`names_in`).
+        names: names of the columns of features, in order (`FeatureFile.names`).
         embedder: backbone for files of images, as `embedder_of` takes it; '' for features.
     """
 
@@ -111,11 +77,10 @@ class Counter:
 
     def _counted(self, source: str) -> Count:
         learner = Scroll(embedder_of(self.embedder), **self.params)
-        with _local_copy(source) as path:
-            (file,) = open_for(learner, [path], self.columns, self.names)
-            # there may be nothing to learn
-            learner.set_state(learner.empty_state(file.dim, file.names))
-            learn_file(learner, file, self.split, self.size)
+        (file,) = open_for(learner, [source], self.columns, self.names)
+        # there may be nothing to learn
+        learner.set_state(learner.empty_state(file.dim, file.names))
+        learn_file(learner, file, self.split, self.size)
         statistics = learner.statistics_
         params = learner.get_params()
         del params['embedder']
@@ -128,12 +93,6 @@ class Counter:
             boolean=learner.classes_.dtype == bool,
         )
         return Count(state, (source,))
-
-
-def names_in(source: str, columns: dict | None = None) -> tuple | None:
-    """Return the names of the columns of X in a file of features; None where it is one column."""
-    with _local_copy(source) as path:
-        return features.open_files([path], columns)[0].names
 
 
 def merge(one: Count | InputError, two: Count | InputError) -> Count | InputError:
@@ -178,7 +137,7 @@ def total(counter: Counter, sources: list, workers: int = 1) -> State:
     whole('workers', workers, 1)
     counts = Parallel(workers, return_as='generator')(map(delayed(counter), sources))
     try:
-        return state_of(sum_of(Progress('Learning, files', len(sources)).over(counts)), sources)
+        return state_of(sum_of(track('Learning, files', counts, len(sources))), sources)
     except BrokenProcessPool as error:
         raise InputError(
             f'--workers {workers}: a process was killed, perhaps for lack of memory; nothing was '

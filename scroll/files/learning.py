@@ -15,7 +15,7 @@ from scroll.files.features import BLOCK, FeatureFile, open_files, read_blocks
 from scroll.ground.archive import atomic_write, write_errors
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.labels import check_kind
-from scroll.ground.progress import Progress
+from scroll.ground.progress import track
 from scroll.learners.learner import Scroll
 from scroll.sums.parts import warn_of_repeated
 
@@ -45,7 +45,7 @@ def learn(
     learned = 0
     parts = {}
     total = sum(file.rows for file in files)
-    with Progress('Learning', total) as progress:
+    with track('Learning', total=total) as progress:
         for file in files:
             learned += learn_file(learner, file, split, size, progress.update)
             if learned:
@@ -121,7 +121,7 @@ def predict(
     header = ['id', 'label', *(['y'] if labelled else []), *score_names]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
     samples = sum(file.rows for file in files)
-    with write_errors(out), writing as target, Progress('Predicting', samples) as progress:
+    with write_errors(out), writing as target, track('Predicting', total=samples) as progress:
         sys.stdout.flush()
         target.write(_csv([header]))
         for file, block in read_blocks(files, split, size, usual='test'):

@@ -335,7 +335,8 @@ OPTIONAL = {
     'scroll.exports.tensors': {'safetensors'},
     'scroll.files.arrays': {'safetensors'},
     'scroll.embedding.libraries': {'timm', 'huggingface_hub'},
-    'scroll.files.engines': {'fsspec', 'joblib'},
+    'scroll.files.engines': {'joblib'},
+    'scroll.ground.progress': {'tqdm'},
     'scroll.files.images': {'PIL'},
     'scroll.libraries.river': {'pandas', 'river'},
 }

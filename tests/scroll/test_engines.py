@@ -111,7 +111,7 @@ def test_lost_and_repeated_files_are_noticed(home):
         (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'),
         (['--from', 'here/*'], 'here.npz: expected features in a file'),
         (['--from', '{home}/*/*', '--workers', 'x'], 'workers'),
-        (['--from', 'no://x/*'], 'no://'),
+        (['--from', 's3://x/*'], 's3://x/*: no file matches: URLs are not read; copy or mount'),
         (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'),
         (['--from', '{home}/early/1.npz', 'text.npz', '--workers', '2'], 'text.npz: labels are'),
         (
@@ -129,15 +129,6 @@ def test_what_cannot_be_is_one_line(home, refusal, words, said):
         'learn', *(word.replace('{home}', str(home)) for word in words), '-o', 'x.npz'
     )
     assert not Path('x.npz').exists()
-
-
-def test_urls(home, command, refusal):
-    pytest.importorskip('fsspec')
-    assert (
-        learned(command, 'a.npz', f'file://{home}/*/*.npz', f'file://{home}/*/*.parquet') == WHOLE
-    )
-    Path('x.npz').write_text('no features')
-    assert 'x.npz' in refusal('learn', '--from', f'file://{os.getcwd()}/x.npz', '-o', 'o')
 
 
 @dataclass(frozen=True)
