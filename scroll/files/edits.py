@@ -64,9 +64,8 @@ def merged(
         state.known_parts(), state.statistics, other.known_parts(), other.statistics
     )
     if state.keys is not None and other.keys is not None:
-        added = other.keys.state_dict()
-        labels = np.repeat(added['labels'], added['sizes'])
-        twice = len(state.keys.lacks(added['keys'], labels)) < len(labels)
+        keys, labels = other.keys.samples()
+        twice = len(state.keys.lacks(keys, labels)) < len(keys)
     if twice and not repeated:
         part = f', its part {twice[:16]}' if isinstance(twice, str) else ''
         raise InputError(

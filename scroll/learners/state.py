@@ -150,7 +150,7 @@ class State:
         if out.buffer is not None:
             out.buffer.merge(other.buffer, out.statistics)
         if out.keys is not None and other.keys is not None:
-            out.keys.merge(other.keys)
+            out.keys.add(*other.keys.samples())
         return out
 
     def without(self, features, keys, labels) -> 'State':
