@@ -90,13 +90,6 @@ def _add_file_flags(parser, split: str, number: str) -> None:
         choices=(*features.SPLITS, features.ALL),
         help=f'of files with splits, the samples to take (default: {split})',
     )
-    parser.add_argument(
-        '--block_size',
-        type=parse,
-        default=features.BLOCK,
-        metavar='N',
-        help='samples learned at once, of at most 128 MiB (default: %(default)s)',
-    )
 
 
 def learn(args) -> None:
@@ -127,9 +120,7 @@ def _learn_once(learner: Scroll, args) -> None:
     sources = engines.find(args.patterns)
     archive.check_apart(args.out, sources)
     names = None if args.embedder else features.open_files(sources[:1], args.columns)[0].names
-    counter = engines.Counter(
-        params, args.columns, args.split, args.block_size, names, args.embedder
-    )
+    counter = engines.Counter(params, args.columns, args.split, names, args.embedder)
     counted = engines.total(counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
@@ -145,9 +136,7 @@ def add(args) -> None:
 
 def _learn_files(learner: Scroll, args, source: str = '') -> None:
     archive.check_apart(args.out, args.files)
-    learned, total = learning.learn(
-        learner, args.files, args.columns, args.split, args.block_size, source
-    )
+    learned, total = learning.learn(learner, args.files, args.columns, args.split, source)
     learner.save(args.out)
     _note(f'learned {learned} of {total} samples')
     _hint_on_integers(learner.classes_, learner.end_part())
@@ -172,7 +161,7 @@ def predict(args) -> None:
     archive.check_apart(args.out, [args.state, *args.files])
     learner = _load(args.state)
     right, total = learning.predict(
-        learner, args.files, args.out, args.columns, args.split, args.block_size, args.scores
+        learner, args.files, args.out, args.columns, args.split, args.scores
     )
     result = f'predicted {total} samples'
     if right is not None:

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -22,12 +21,7 @@ NAMES = {
     'split': ('split',),
 }
 MAX_WIDTH = 1 << 16  # features of a sample are fewer
-BLOCK_BYTES = 1 << 27  # of the samples that are in memory at once, as float64
 _KINDS = {'npz': b'PK\x03\x04', 'npy': b'\x93NUMPY', 'parquet': b'PAR1'}
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
 
 def columns_of(text: str) -> dict:
@@ -70,7 +64,7 @@ def check_shape(name: str, shape: tuple, dtype: np.dtype, rows: int) -> None:
 
 
 class Arrays:
-    """Arrays of an npz file, read when blocks of them are asked for.
+    """Columns of a file that is no Parquet: in memory, or mapped into it.
 
     Attributes:
         names: names of its arrays.
@@ -83,87 +77,37 @@ class Arrays:
 
     x_names = None
     labels = INTEGERS
+    rows = 0
+    dim = 0
 
     def __init__(self, path: str, columns: dict):
-        self._path = path
-        forms = {}
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            self.names = sorted(name.removesuffix('.npy') for name in archive.namelist())
-            self._columns = match_columns(self.names, columns)
-            if 'X' in self._columns:
-                for name, column in self._columns.items():
-                    with archive.open(f'{column}.npy') as member:
-                        read_header = _HEADERS[np.lib.format.read_magic(member)]
-                        shape, _, dtype = read_header(member)
-                        forms[name] = shape, dtype
-        self._check(forms)
-
-    def _check(self, forms: dict) -> None:
-        """Set attributes from (shape, dtype) by name, X first; InputError: they are no features."""
-        self.has = list(forms)
-        self.rows = 0
-        self.dim = 0
-        for name, (shape, dtype) in forms.items() if 'X' in forms else ():
-            check_shape(name, shape, dtype, self.rows)
+        kind = kind_of(path)
+        if kind == 'npz':
+            with np.load(path) as archive:
+                self.names = sorted(archive.files)
+        else:
+            arrays = _load(path, kind)
+            self.names = sorted(map(str, arrays))
+        self.has = match_columns(self.names, columns)
+        if kind == 'npz':
+            arrays = arrays_of(path, self.has.values())
+        self._arrays = {name: _array(arrays[column]) for name, column in self.has.items()}
+        for name, array in self._arrays.items() if 'X' in self.has else ():
+            check_shape(name, array.shape, array.dtype, self.rows)
             if name == 'X':
-                self.rows, self.dim = shape
+                self.rows, self.dim = array.shape
             elif name == 'y':
-                self.labels = label_kind(dtype)
+                self.labels = label_kind(array.dtype)
 
     def blocks(self, size: int) -> Iterator[dict]:
         """Yield dicts of columns, of up to `size` rows."""
-        arrays = self._load()
         for start in range(0, self.rows, size):
             part = slice(start, start + size)
-            yield {name: np.array(array[part]) for name, array in arrays.items()}
-
-    def _load(self) -> dict[str, np.ndarray]:
-        arrays = arrays_of(self._path, self._columns.values())
-        return {name: arrays[column] for name, column in self._columns.items()}
-
-
-class Mapped(Arrays):
-    """Arrays that are mapped into memory, or in it: X in an npy file, and y in that of `labels_of`,
-    where it is; tensors by name in a safetensors file; a tensor (X), or a dict of them, that
-    `torch.save` wrote."""
-
-    def __init__(self, path: str, columns: dict):
-        arrays = _load(path)
-        self.names = sorted(map(str, arrays))
-        columns = match_columns(self.names, columns)
-        self._arrays = {name: _array(arrays[column]) for name, column in columns.items()}
-        self._check({name: (array.shape, array.dtype) for name, array in self._arrays.items()})
-
-    def _load(self) -> dict[str, np.ndarray]:
-        return self._arrays
+            yield {name: np.array(array[part]) for name, array in self._arrays.items()}
 
 
 def _array(values) -> np.ndarray:
     return np.asarray(widened(values.detach() if hasattr(values, 'detach') else values))
-
-
-def _load(path: str) -> dict:
-    """Load arrays or tensors by name; runs nothing that is in the file."""
-    if kind_of(path) == 'npy':
-        paths = {'X': path, 'y': labels_of(path)}
-        return {name: np.load(path, 'r') for name, path in paths.items() if os.path.isfile(path)}
-    import torch
-
-    if kind_of(path) == 'safetensors':
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    content = None
-    with suppress(pickle.UnpicklingError):
-        content = torch.load(path, 'cpu', weights_only=True, mmap=True)
-    if isinstance(content, torch.Tensor):
-        return {'X': content}
-    if not isinstance(content, dict):
-        raise InputError(
-            'expected tensors by name in a dict, or one tensor: more is not read from files of '
-            'torch.save, since it may run code'
-        )
-    return content
 
 
 def labels_of(path: str) -> str:
@@ -202,3 +146,27 @@ def kind_of(path: str) -> str:
         f'{path}: {reason}expected features in a file of kind npz, npy, Parquet, safetensors '
         'or torch; numpy.savez(FILE, X=numbers, y=labels) makes one'
     )
+
+
+def _load(path: str, kind: str) -> dict:
+    """Load arrays or tensors by name; runs nothing that is in the file."""
+    if kind == 'npy':
+        paths = {'X': path, 'y': labels_of(path)}
+        return {name: np.load(path, 'r') for name, path in paths.items() if os.path.isfile(path)}
+    import torch
+
+    if kind == 'safetensors':
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    content = None
+    with suppress(pickle.UnpicklingError):
+        content = torch.load(path, 'cpu', weights_only=True, mmap=True)
+    if isinstance(content, torch.Tensor):
+        return {'X': content}
+    if not isinstance(content, dict):
+        raise InputError(
+            'expected tensors by name in a dict, or one tensor: more is not read from files of '
+            'torch.save, since it may run code'
+        )
+    return content

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scroll.embedding.named import embedder_of
-from scroll.files import features
 from scroll.files.learning import learn_file, open_for
 from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.progress import track
 from scroll.learners.learner import Scroll
 from scroll.learners.state import State
-from scroll.sums.parts import one_part
 
 
 class Count(NamedTuple):
@@ -55,7 +53,6 @@ class Counter:
         params: those of `Scroll` but for its embedder, without buffer and keys.
         columns: other names of columns, as of `scroll.files.learning.learn`.
         split: the samples to take, as there.
-        size: the samples of a block, as there.
         names: names of the columns of features, in order (`FeatureFile.names`).
         embedder: backbone for files of images, as `embedder_of` takes it; '' for features.
     """
@@ -63,62 +60,35 @@ class Counter:
     params: dict
     columns: dict | None = None
     split: str | None = None
-    size: int = features.BLOCK
     names: tuple | None = None
     embedder: str = ''
 
-    def __call__(self, source: str) -> Count | InputError:
-        """Count a file. An InputError is returned, so that no engine takes it for a failure to be
-        tried again, or wraps it."""
-        try:
-            return self._counted(source)
-        except InputError as error:
-            return error
-
-    def _counted(self, source: str) -> Count:
+    def __call__(self, source: str) -> Count:
+        """Count a file; InputError if it cannot be counted."""
         learner = Scroll(embedder_of(self.embedder), **self.params)
         (file,) = open_for(learner, [source], self.columns, self.names)
         # there may be nothing to learn
         learner.set_state(learner.empty_state(file.dim, file.names))
-        learn_file(learner, file, self.split, self.size)
-        statistics = learner.statistics_
-        params = learner.get_params()
-        del params['embedder']
-        state = State(
-            params,
-            learner.psi(),
-            statistics,
-            parts=one_part(statistics),
-            names=self.names,
-            boolean=learner.classes_.dtype == bool,
-        )
-        return Count(state, (source,))
+        learn_file(learner, file, self.split)
+        learner.end_part()
+        return Count(learner.state_for_files(), (source,))
 
 
-def merge(one: Count | InputError, two: Count | InputError) -> Count | InputError:
-    """Add two counts; neither is changed, since a cluster may use them again. The first error
-    stays, and an error of the sum is returned, too."""
-    if isinstance(one, InputError):
-        return one
-    if isinstance(two, InputError):
-        return two
-    try:
-        with prefixed(f'{one.sources[0]}, {two.sources[0]}'):
-            return Count(one.state.merged(two.state), one.sources + two.sources)
-    except InputError as error:
-        return error
+def merge(one: Count, two: Count) -> Count:
+    """Add two counts; neither is changed, since a cluster may use them again. InputError: their
+    backbones, columns or kinds of labels differ."""
+    with prefixed(f'{one.sources[0]}, {two.sources[0]}'):
+        return Count(one.state.merged(two.state), one.sources + two.sources)
 
 
-def sum_of(counts: Iterable) -> Count | InputError:
+def sum_of(counts: Iterable) -> Count:
     """Add counts."""
     return functools.reduce(merge, counts)
 
 
-def state_of(count: Count | InputError, sources: list) -> State:
-    """Return the sums of all files, as `State.write` writes them. InputError: a file cannot be
-    counted (which), or not each was counted once."""
-    if isinstance(count, InputError):
-        raise count
+def state_of(count: Count, sources: list) -> State:
+    """Return the sums of all files, as `State.write` writes them; InputError: not each was counted
+    once."""
     wrong = [source for source in sources if count.sources.count(source) != 1]
     if wrong:
         times = count.sources.count(wrong[0])
@@ -131,7 +101,7 @@ def state_of(count: Count | InputError, sources: list) -> State:
 
 def total(counter: Counter, sources: list, workers: int = 1) -> State:
     """Count all files, each once, in this many processes, and return the sum; InputError as of
-    `state_of`, or if a process was killed."""
+    `Counter`, `merge` and `state_of`, or if a process was killed."""
     from joblib import Parallel, delayed
 
     whole('workers', workers, 1)

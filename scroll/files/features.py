@@ -22,15 +22,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scroll.files import arrays as limits
-from scroll.files.arrays import NAMES, Arrays, Mapped, kind_of, labels_of
+from scroll.files.arrays import NAMES, Arrays, kind_of, labels_of
 from scroll.ground.archive import read_errors
-from scroll.ground.arguments import one_of, shown, whole
+from scroll.ground.arguments import one_of, shown
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.labels import check_kind, check_labels, typed_labels
 from scroll.ground.tables import Columns, places
 
-BLOCK = 1 << 13  # samples
+BLOCK_BYTES = 1 << 27  # of the samples that are in memory at once, as float64
 SPLITS = ('train', 'test')
 ALL = 'all'
 
@@ -60,6 +59,7 @@ class FeatureFile:
         labels: kind of labels, as of `scroll.ground.labels.check_kind`.
     """
 
+    block = 1 << 13  # samples that are read at once
     names: tuple | None = None
 
     def __init__(self, path: str, columns: dict, need: tuple):
@@ -97,17 +97,17 @@ class FeatureFile:
 
     def _reader(self):
         if self._kind != 'parquet':
-            return (Arrays if self._kind == 'npz' else Mapped)(self.path, self._columns)
+            return Arrays(self.path, self._columns)
         from scroll.files.parquet import Table
 
         return Table(self.path, self._columns, self.names)
 
-    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """Yield all samples, in the file's order, `size` at once; fewer where they would take more
+    def blocks(self) -> Iterator[Block]:
+        """Yield all samples, in the file's order, `block` at once; fewer where they would take more
         than `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite,
         invalid labels or splits, or damage."""
         with self._opened() as source:
-            size = max(min(size, limits.BLOCK_BYTES // (8 * source.dim or 1)), 1)
+            size = max(min(self.block, BLOCK_BYTES // (8 * source.dim or 1)), 1)
             start = 0
             for columns in source.blocks(size):
                 with prefixed(f'samples {start} to {start + len(columns["X"]) - 1}'):
@@ -167,7 +167,7 @@ def open_files(
 
 
 def read_blocks(
-    files: list, split: str | None = None, size: int = BLOCK, usual: str = 'train'
+    files: list, split: str | None = None, usual: str = 'train'
 ) -> Iterator[tuple[FeatureFile, Block]]:
     """Yield each file with blocks of its samples of a split ('train', 'test' or 'all'; None:
     `usual` where the files have splits, else all). Without ids samples are numbered through all
@@ -175,12 +175,11 @@ def read_blocks(
     have_splits = 'split' in files[0].has
     split = split or (usual if have_splits else ALL)
     one_of('split', split, (*SPLITS, ALL))
-    whole('block size', size, 1)
     if split != ALL and not have_splits:
         raise InputError(f'{files[0].path}: there is no split, so there is no part {split}')
     start = 0
     for file in files:
-        for every in file.blocks(size):
+        for every in file.blocks():
             end = start + len(every.X)
             block = every._replace(id=np.arange(start, end)) if every.id is None else every
             start = end

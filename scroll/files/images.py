@@ -14,14 +14,13 @@ from contextlib import suppress
 
 import numpy as np
 
-from scroll.files.features import BLOCK, FeatureFile
+from scroll.files.features import FeatureFile
 from scroll.ground.archive import open_file
 from scroll.ground.arguments import not_installed, shown
 from scroll.ground.errors import InputError
 
 # without EPS, for which Pillow would run a program
 FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO', 'AVIF')
-_AT_ONCE = 64  # images of a Parquet file in memory
 MAX_PIXELS = 178_956_970  # Pillow's own limit, which other libraries switch off
 _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'  # as Pillow calls them
 
@@ -92,6 +91,8 @@ class ImageFile(FeatureFile):
     """A Parquet file with columns `image` (bytes, or structs with `bytes`, as `datasets` writes
     them) and y; its blocks hold uint8 (n, H, W, 3), each of images of one size, in no order."""
 
+    block = 64
+
     def __init__(self, path: str, columns: dict | None = None, need: tuple = ('X', 'y')):
         super().__init__(path, {'X': 'image'} | (columns or {}), need)
         self.names = None
@@ -105,11 +106,11 @@ class ImageFile(FeatureFile):
 
         return ImageTable(self.path, self._columns)
 
-    def blocks(self, size: int = BLOCK):
-        """Yield all samples, at most `size` at once; InputError for a damaged image (which
+    def blocks(self):
+        """Yield all samples, at most `block` at once; InputError for a damaged image (which
         sample)."""
         start = 0
-        for block in super().blocks(min(size, _AT_ONCE)):
+        for block in super().blocks():
             images = [self._image(row, content) for row, content in enumerate(block.X, start)]
             start += len(images)
             for shape in sorted({image.shape for image in images}):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from scroll.files.features import BLOCK, FeatureFile, open_files, read_blocks
+from scroll.files.features import FeatureFile, open_files, read_blocks
 from scroll.ground.archive import atomic_write, write_errors
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.labels import check_kind
@@ -25,7 +25,6 @@ def learn(
     paths,
     columns: dict | None = None,
     split: str | None = None,
-    size: int = BLOCK,
     source: str = 'what was learned',
 ) -> tuple[int, int]:
     """Teach a learner files (`open_for`), each a part (`scroll.sums.parts`); return the number of
@@ -36,7 +35,6 @@ def learn(
         paths: files of features, or of images where it has a backbone.
         columns: other names of columns, as of `open_files`.
         split: the samples to learn, as of `read_blocks`: by default those to train.
-        size: samples of a block.
         source: file of the learner, for errors.
 
     InputError: a file cannot be read or learned; the learner may then have learned a part."""
@@ -47,7 +45,7 @@ def learn(
     total = sum(file.rows for file in files)
     with track('Learning', total=total) as progress:
         for file in files:
-            learned += learn_file(learner, file, split, size, progress.update)
+            learned += learn_file(learner, file, split, progress.update)
             if learned:
                 parts = learner.end_part()
     if not learned:
@@ -82,13 +80,12 @@ def learn_file(
     learner: Scroll,
     file: FeatureFile,
     split: str | None = None,
-    size: int = BLOCK,
     progress: Callable[[int], None] = lambda count: None,
 ) -> int:
     """Teach a learner one file; return the number of samples learned, which may be 0. progress:
     called with the number of samples of each block."""
     learned = 0
-    for _, block in read_blocks([file], split, size):
+    for _, block in read_blocks([file], split):
         with prefixed(file.path):
             learner.partial_fit(file.named(block.X), block.y)
         learned += len(block.X)
@@ -102,7 +99,6 @@ def predict(
     out,
     columns: dict | None = None,
     split: str | None = None,
-    size: int = BLOCK,
     scores: bool = False,
 ) -> tuple[int | None, int]:
     """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as
@@ -124,7 +120,7 @@ def predict(
     with write_errors(out), writing as target, track('Predicting', total=samples) as progress:
         sys.stdout.flush()
         target.write(_csv([header]))
-        for file, block in read_blocks(files, split, size, usual='test'):
+        for file, block in read_blocks(files, split, usual='test'):
             with prefixed(file.path):
                 if labelled:
                     check_kind(block.y, learner.classes_)

@@ -347,7 +347,7 @@ class Scroll:
         instance('other', other, Scroll)
         if other._state is None:
             return self
-        added = other._state_for_files()
+        added = other.state_for_files()
 
         def merged(state: State | None) -> State:
             state = state or self.empty_state(added.statistics.dim, added.names)
@@ -600,7 +600,7 @@ class Scroll:
         whether there is one: it is made again from the rest, with the same bits."""
         if self._state is None:
             return {}
-        facts, arrays = self._state_for_files().content()
+        facts, arrays = self.state_for_files().content()
         return {'facts': facts, 'arrays': arrays, 'adapted': self._state.adapted is not None}
 
     def load_state_dict(self, state: dict) -> None:
@@ -622,8 +622,8 @@ class Scroll:
             self._state = replace(state, parts=parts, whole=None)
         return dict(parts)
 
-    def _state_for_files(self) -> State:
-        """The state, with the settings of now."""
+    def state_for_files(self) -> State:
+        """Return the state, with the settings of now."""
         return replace(self._require_state(), params=self._settings(), psi=self.psi())
 
     def check_portable(self) -> None:
@@ -639,7 +639,7 @@ class Scroll:
         not at all; InputError if it cannot be written."""
         self.check_portable()
         self.end_part()
-        self._state_for_files().write(path)
+        self.state_for_files().write(path)
 
     @classmethod
     def load(cls, path, embedder: 'Embedder | None' = None) -> 'Scroll':

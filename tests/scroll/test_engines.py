@@ -20,6 +20,8 @@ from sklearn.datasets import load_digits
 
 from scroll import Embedder, Scroll
 from scroll.files import engines
+from scroll.files.features import FeatureFile
+from scroll.files.images import ImageFile
 from scroll.learners.state import State
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
@@ -53,14 +55,15 @@ def learned(command, out, *patterns, flags=()) -> str:
     return digest.strip()
 
 
-def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, command):
+def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, command, monkeypatch):
+    monkeypatch.setattr(FeatureFile, 'block', 40)
     assert (
         learned(
             command,
             'a.npz',
             f'{home}/*/*',
             f'{home}/early/*',
-            flags=['--head', 'lda', '--block_size', '40'],
+            flags=['--head', 'lda'],
         )
         == WHOLE
     )
@@ -201,14 +204,15 @@ def png(image) -> bytes:
     return file.getvalue()
 
 
-def test_images_as_bytes_are_embedded_where_they_are_read(command):
+def test_images_as_bytes_are_embedded_where_they_are_read(command, monkeypatch):
     """Several sizes, in blocks: as one by one; in files that are given, added or found."""
     images = [
         np.random.default_rng(i).integers(0, 256, (12 + 4 * (i % 3 == 1), 16, 3)).astype(np.uint8)
         for i in range(16)
     ]
     y = np.arange(16) % 4
-    flags = ['--embedder', OURS, '--block_size', '5']
+    monkeypatch.setattr(ImageFile, 'block', 5)
+    flags = ['--embedder', OURS]
     parquet.write_table(
         pyarrow.table(
             {'image': list(map(png, images[:9])), 'y': y[:9], 'split': ['train'] * 8 + ['test']}

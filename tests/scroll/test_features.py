@@ -23,6 +23,7 @@ from sklearn.datasets import load_digits
 
 from scroll import Scroll
 from scroll.__main__ import main
+from scroll.files.features import FeatureFile
 from tests.scroll.conftest import digests, quick
 
 DIGITS = load_digits(return_X_y=True)
@@ -96,10 +97,11 @@ def rows_of(path) -> list:
 
 
 @pytest.mark.parametrize('kind, y', CASES, ids=[kind for kind, _ in CASES])
-def test_one_digest_whatever_the_kind_and_the_blocks(here, command, kind, y):
+def test_one_digest_whatever_the_kind_and_the_blocks(here, command, monkeypatch, kind, y):
     expected = Scroll(buffer_size=0).fit(X, y)
     for size in (7, 8192):
-        code, out, err = command('learn', *write(kind, y=y), '-o', 's.npz', '--block_size', size)
+        monkeypatch.setattr(FeatureFile, 'block', size)
+        code, out, err = command('learn', *write(kind, y=y), '-o', 's.npz')
         assert (code, out, err) == (0, f'{expected.digest()}\n', 'learned 300 of 300 samples\n')
     loaded = Scroll.load('s.npz')
     assert loaded.predictor().digest() == expected.predictor().digest()
@@ -124,8 +126,10 @@ def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, o
         head='lda', shrinkage=0.1, buffer_size=9, strategy='hash', seed=3, keep_keys=True
     ).fit(X[:60], Y[:60])
     flags = '--head lda --shrinkage .1 --buffer_size 9 --strategy hash --seed 3 --keep_keys'
-    words += ['-o', str(folder / 's'), '--block_size', str(size)]
-    assert main(['learn', *words, *flags.split()]) == 0
+    words += ['-o', str(folder / 's')]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FeatureFile, 'block', size)
+        assert main(['learn', *words, *flags.split()]) == 0
     learner = Scroll.load(folder / 's')
     assert learner.get_params() == expected.get_params()
     assert digests(learner) == digests(expected)
@@ -160,7 +164,7 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, x, y):
     np.save(f'{x}.npy', X)
     np.save(f'{y}.npy', WORDS)
     digest = f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n'
-    assert command('learn', f'{x}.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
+    assert command('learn', f'{x}.npy', '-o', 's.npz')[1] == digest
     assert command('learn', f'{y}.npy', f'{x}.npy', '-o', 's.npz')[1] == digest
     assert command('predict', 's.npz', f'{x}.npy', '-o', 'l')[1].endswith('of 300 samples)\n')
     os.remove(f'{y}.npy')
@@ -187,11 +191,12 @@ def test_npy_files_that_are_no_features_are_one_line(refusal, name, said):
 
 
 @pytest.mark.parametrize('kind', ['npz', 'parquet'])
-def test_labels_and_scores_are_those_of_the_library(here, command, kind):
+def test_labels_and_scores_are_those_of_the_library(here, command, monkeypatch, kind):
+    monkeypatch.setattr(FeatureFile, 'block', 77)
     learner = Scroll(buffer_size=0, head='lda').fit(X[TRAIN], WORDS[TRAIN])
     learner.save('s.npz')
     ids = {} if kind == 'npz' else {'id': np.array([f'image "{i}", é' for i in range(300)])}
-    flags = '-o labels.csv --scores --block_size 77'
+    flags = '-o labels.csv --scores'
     words = write(kind, y=WORDS, **ids)
     code, out, _ = command('predict', 's.npz', *words, *flags.split())
     rows = rows_of('labels.csv')
@@ -424,7 +429,6 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, r
         ('remove s.npz -o out', 'see --help'),
         ('learn -o out', 'FILE'),
         ('learn x.npz -o out --ridge_lambda 1e-12', '1e-12'),
-        ('learn x.npz -o out --block_size many', 'block size'),
         ('learn x.npz -o out --split test', 'no split'),
         ('learn x.npz -o out --columns z=X', 'X=<name>'),
         ('learn x.npz -o out --columns X=a,X=b', 'once'),

@@ -210,7 +210,7 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(
     """Bytes as float64, whatever the file has."""
     np.savez('x.npz', X=np.random.default_rng(0).normal(size=(40, width)).astype('f4'), y=Y)
     digest = command('learn', 'x.npz', '-o', 'o')[1]
-    monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', limit)
+    monkeypatch.setattr('scroll.files.features.BLOCK_BYTES', limit)
     assert [len(block.X) for _, block in read_blocks(open_files(['x.npz']))] == expected
     assert command('learn', 'x.npz', '-o', 'o')[1] == digest
 
