@@ -18,15 +18,8 @@ class LineParser(argparse.ArgumentParser):
         print(self.format_help(), end='', file=file)  # argparse's own hides that the disk is full
 
     def error(self, message):
-        names = message.partition('are required: ')[2].split(', ')
-        missing = [
-            f'{name} is missing: {action.help or ", ".join(action.choices or ())}'
-            for action in self._actions
-            for name in names
-            if name == ('/'.join(action.option_strings) or action.metavar or action.dest)
-        ]
         hint = '; see --help' if 'required' in message else ''
-        raise InputError(('; '.join(missing) or message) + hint)
+        raise InputError(message + hint)
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:

@@ -137,23 +137,12 @@ def add(args) -> None:
 def _learn_files(learner: Scroll, args, source: str = '') -> None:
     archive.check_apart(args.out, args.files)
     learned, total = learning.learn(learner, args.files, args.columns, args.split, source)
-    learner.save(args.out)
     _note(f'learned {learned} of {total} samples')
-    _hint_on_integers(learner.classes_, learner.end_part())
-    print(learner.digest())
+    _write(learner.state_for_files(), args.out)
 
 
 def _note(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _hint_on_integers(classes, parts: dict) -> None:
-    """Hint at labels that each part may use for other classes."""
-    if len(parts) > 1 and classes.dtype.kind == 'i':
-        _note(
-            'labels are integers: make sure each means the same class in every file (text labels '
-            'are safer)'
-        )
 
 
 def predict(args) -> None:
@@ -331,10 +320,15 @@ def _columns(text: str) -> dict:
 
 
 def _write(state: State, path) -> None:
-    """Write a file of several streams, and print the digest of its statistics."""
+    """Write a file, and print the digest of its statistics; hint at labels that each of its parts
+    may use for other classes."""
     edits.write(state, path)
     print(state.statistics.digest())
-    _hint_on_integers(state.classes, state.known_parts())
+    if len(state.known_parts()) > 1 and state.classes.dtype.kind == 'i':
+        _note(
+            'labels are integers: make sure each means the same class in every file (text labels '
+            'are safer)'
+        )
 
 
 def _load(path) -> Scroll:

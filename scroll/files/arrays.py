@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from scroll.ground.archive import arrays_of, open_file
+from scroll.ground.archive import arrays_of, open_file, read_errors
 from scroll.ground.errors import InputError
 from scroll.ground.grid import widened
 from scroll.ground.labels import INTEGERS
@@ -114,25 +114,17 @@ def labels_of(path: str) -> str:
     """Return the file of labels of `features.npy`, `X.npy`, `*_x.npy`: `labels`, `y`, `*_y.npy`; ''
     for others."""
     folder, name = os.path.split(path)
-    if name.endswith('_x.npy'):
-        other = f'{name[:-5]}y.npy'
-    elif 'features' in name:
-        other = name.replace('features', 'labels')
-    else:
-        other = name.replace('X', 'y')
-    return os.path.join(folder, other) if other != name and name.endswith('.npy') else ''
+    for of_x, of_y in (('_x.npy', '_y.npy'), ('features', 'labels'), ('X', 'y')):
+        if of_x in name and name.endswith('.npy'):
+            return os.path.join(folder, name.replace(of_x, of_y))
+    return ''
 
 
 def kind_of(path: str) -> str:
     """Return the kind of a file, as its first bytes say it; InputError: it is none of ours, or
     cannot be read."""
-    try:
-        with open_file(path) as file:
-            head = file.read(128)
-    except OSError as error:
-        folder = isinstance(error, IsADirectoryError)
-        hint = f'; name files in it, such as {path}/*.npz' if folder else ''
-        raise InputError(f'{path}: cannot be read ({error.strerror}){hint}') from error
+    with read_errors(path), open_file(path) as file:
+        head = file.read(128)
     if b'/data.pkl' in head:  # torch's are zip archives, too
         return 'torch'
     if head[8:10] == b'{"':  # behind the length of its header

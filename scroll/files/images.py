@@ -69,12 +69,9 @@ def decoders() -> str:
     may differ."""
     from PIL import __version__, features
 
-    supported = {*features.modules, *features.codecs, *features.features}
-    versions = [f'Pillow {__version__}']
-    for name in _DECODERS:
-        if name in supported and features.check(name):
-            versions.append(f'{name} {features.version(name)}')
-    return ', '.join(versions)
+    supported = features.get_supported()
+    versions = [f'{name} {features.version(name)}' for name in _DECODERS if name in supported]
+    return ', '.join([f'Pillow {__version__}', *versions])
 
 
 def _rgb(image):

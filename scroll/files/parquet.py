@@ -1,7 +1,7 @@
 """Parquet files of features and of images, through pyarrow."""
 
+import fnmatch
 import json
-from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -41,8 +41,8 @@ class Table:
         if len(set(self.names)) < len(self.names):
             raise InputError('two columns have one name')
         self._read = {name: [column] for name, column in match_columns(self.names, columns).items()}
-        matching = [column for column in self.names if fnmatchcase(column, pattern)]
-        if '*' in pattern and matching:
+        matching = fnmatch.filter(self.names, pattern) if '*' in pattern else []
+        if matching:
             self._read = {'X': matching} | self._read
         if names is not None:
             self._read['X'] = list(names)
@@ -67,19 +67,17 @@ class Table:
 
     def _width(self, kinds: list) -> int:
         """Return d; InputError unless X is a column of lists of numbers, or columns of numbers."""
-        lists = types.is_list(kinds[0]) or types.is_large_list(kinds[0])
-        fixed = types.is_fixed_size_list(kinds[0])
         for column, kind in zip(self._read['X'], kinds):
-            part = kind.value_type if lists or fixed else kind
+            part = getattr(kind, 'value_type', kind) if len(kinds) == 1 else kind
             if not (types.is_floating(part) or types.is_integer(part)):
                 raise InputError(
                     f'X: column {column} holds {kind}: expected one list of floats or integers '
                     'a sample, or with a pattern (X=f*) columns of these'
                 )
-        if not lists:
-            return kinds[0].list_size if fixed else len(kinds)
+        if not types.is_nested(kinds[0]):
+            return len(kinds)
         first = next(self._file.iter_batches(1, columns=self._read['X']), None)
-        return 1 if first is None or first.column(0)[0].as_py() is None else len(first.column(0)[0])
+        return 1 if first is None else first.column(0).value_lengths()[0].as_py() or 1
 
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""
@@ -107,9 +105,7 @@ class Table:
         """Return X (n, d)."""
         if not types.is_nested(parts[0].type):
             return np.stack([_column('X', part) for part in parts], axis=1)
-        if parts[0].null_count:
-            raise InputError('X has missing values')
-        lengths = parts[0].value_lengths().to_numpy(zero_copy_only=False)
+        lengths = _column('X', parts[0].value_lengths())
         if (lengths != self.dim).any():
             raise InputError(
                 f'X has lists of {lengths[lengths != self.dim][0]} numbers: the first has '
@@ -141,9 +137,8 @@ def _class_names(metadata: dict, column: str) -> list:
     are none, or they are '0', '1', '2'..., as of digits, which say no more than the integers."""
     info = json.loads(metadata.get(b'huggingface', b'{}')).get('info', {})
     about = info.get('features', {}).get(column)
-    if not isinstance(about, dict) or about.get('_type') != 'ClassLabel':
-        return []
-    names = about['names']
+    named = isinstance(about, dict) and about.get('_type') == 'ClassLabel'
+    names = about['names'] if named else []
     return names if names != list(map(str, range(len(names)))) else []
 
 

@@ -122,9 +122,9 @@ def test_where_nothing_is_said(probe):
 
 
 def test_what_a_config_gives_is_no_longer_required(probe):
-    with refused('--lr is missing: learning rate'):
+    with refused('required: --lr'):
         probe(lr='')
-    with refused('--buffer_size is missing: samples'):
+    with refused('required: --buffer_size'):
         probe(buffer='')
     assert probe(lr='', config='default: {lr: 0.25}').lr == 0.25
     assert probe(lr='', defaults={'lr': 0}).lr == 0  # zero is a value

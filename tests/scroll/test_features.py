@@ -357,7 +357,7 @@ def torn() -> list:
 
 
 WRONG = {
-    'a folder': (lambda: ['.'], 'directory); name files in it'),
+    'a folder': (lambda: ['.'], 'Is a directory'),
     'torn Parquet': (torn, 'damaged'),
     'no X': (
         changed('X', lambda a: None),
@@ -421,9 +421,9 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, r
 @pytest.mark.parametrize(
     'words, word',
     [
-        ('', 'command is missing: learn, add'),
-        ('learn x.npz', '--out is missing: file to write'),
-        ('merge s.npz -o out', 'error: other is missing: files of'),
+        ('', 'required: command; see --help'),
+        ('learn x.npz', 'required: -o/--out'),
+        ('merge s.npz -o out', 'required: other'),
         ('learn narrow_x.npy -o out', '*_y.npy next to it'),
         ('learn table.csv -o out', 'numpy.savez('),
         ('remove s.npz -o out', 'see --help'),
