@@ -39,8 +39,9 @@ def find(patterns: list[str]) -> list[str]:
     for pattern in patterns:
         matching = glob.glob(pattern, recursive=True)
         if not matching:
-            hint = ': URLs are not read; copy or mount the files first' if '://' in pattern else ''
-            raise InputError(f'--from {pattern}: no file matches{hint}')
+            raise InputError(
+                f'--from {pattern}: no file matches; copy or mount files at URLs first'
+            )
         paths.update(map(os.path.abspath, matching))
     return sorted(paths)
 

@@ -17,7 +17,6 @@ kind. Nothing in a file is run.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +65,8 @@ class FeatureFile:
         self.path = path
         self._kind = kind_of(path)
         self._columns = columns
-        with self._opened() as source:
+        with read_errors(path):
+            source = self._reader()
             self.has = tuple(source.has)
             self.rows = source.rows
             self.dim = source.dim
@@ -89,11 +89,11 @@ class FeatureFile:
         """Return rows of this file, with the names of their columns where they have some."""
         return X if self.names is None else Columns(X, self.names)
 
-    @contextmanager
-    def _opened(self) -> Iterator:
-        """Give its reader to the block; any error there is an InputError that names the file."""
-        with read_errors(self.path):
-            yield self._reader()
+    @property
+    def form(self) -> str:
+        """What files that are learned together have in common."""
+        has = [name for name in ('y', 'split') if name in self.has]
+        return ', '.join([f'X of {self.dim} features', *has])
 
     def _reader(self):
         if self._kind != 'parquet':
@@ -106,7 +106,8 @@ class FeatureFile:
         """Yield all samples, in the file's order, `block` at once; fewer where they would take more
         than `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite,
         invalid labels or splits, or damage."""
-        with self._opened() as source:
+        with read_errors(self.path):
+            source = self._reader()
             size = max(min(self.block, BLOCK_BYTES // (8 * source.dim or 1)), 1)
             start = 0
             for columns in source.blocks(size):
@@ -152,15 +153,8 @@ def open_files(
             with prefixed(file.path):
                 places(file.names, names)
             file.names = names
-        if file.dim != first.dim:
-            raise InputError(
-                f'{file.path}: X has {file.dim} features: {first.path} has {first.dim}'
-            )
-        if {'y', 'split'} & set(file.has) != {'y', 'split'} & set(first.has):
-            raise InputError(
-                f'{file.path}: it has {", ".join(file.has)}, but {first.path} has '
-                f'{", ".join(first.has)}'
-            )
+        if file.form != first.form:
+            raise InputError(f'{file.path}: it has {file.form}, but {first.path} has {first.form}')
         with prefixed(file.path):
             check_kind(file.labels, *(reference or (first.labels, f'in {first.path}')))
     return files

@@ -5,13 +5,14 @@ whatever the order of samples and files, their kind and the size of the blocks. 
 `strategy='hash'`; other strategies choose among the samples of a block.
 """
 
+import codecs
 import csv
-import io
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
 from scroll.files.features import FeatureFile, open_files, read_blocks
+from scroll.files.images import ImageFile
 from scroll.ground.archive import atomic_write, write_errors
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.labels import check_kind
@@ -38,8 +39,7 @@ def learn(
         source: file of the learner, for errors.
 
     InputError: a file cannot be read or learned; the learner may then have learned a part."""
-    names = getattr(learner, 'feature_names_in_', None)
-    files = open_for(learner, paths, columns, names, source)
+    files = open_for(learner, paths, columns, source=source)
     learned = 0
     parts = {}
     total = sum(file.rows for file in files)
@@ -64,15 +64,11 @@ def open_for(
     source: str = 'what was learned',
 ) -> list[FeatureFile]:
     """Open files for a learner: Parquet files of images where it has a backbone, else as
-    `open_files`."""
-    kind = FeatureFile
-    reference = None
-    if learner.embedder is not None:
-        from scroll.files.images import ImageFile
-
-        kind = ImageFile
-    if hasattr(learner, 'statistics_') and len(learner.classes_):
-        reference = learner.classes_, f'in {source}'
+    `open_files`. names: None: those of the learner."""
+    names = names or getattr(learner, 'feature_names_in_', None)
+    classes = getattr(learner, 'classes_', ())
+    reference = (classes, f'in {source}') if len(classes) else None
+    kind = FeatureFile if learner.embedder is None else ImageFile
     return open_files(paths, columns, ('X', 'y'), names, reference, kind)
 
 
@@ -119,7 +115,9 @@ def predict(
     samples = sum(file.rows for file in files)
     with write_errors(out), writing as target, track('Predicting', total=samples) as progress:
         sys.stdout.flush()
-        target.write(_csv([header]))
+        text = codecs.getwriter('utf-8')(target, 'backslashreplace')
+        lines = csv.writer(text, lineterminator='\n')
+        lines.writerow(header)
         for file, block in read_blocks(files, split, usual='test'):
             with prefixed(file.path):
                 if labelled:
@@ -132,7 +130,7 @@ def predict(
                     right += int((labels == block.y).sum())
                 if scores:
                     values += learner.decision_function(X).T.tolist()
-            target.write(_csv(zip(*values)))
+            lines.writerows(zip(*values))
             total += len(labels)
             progress.update(len(labels))
         if not total:
@@ -141,10 +139,3 @@ def predict(
             )
         target.flush()
     return right if labelled else None, total
-
-
-def _csv(rows) -> bytes:
-    """Return lines of CSV; Python's floats are written so that they are read as the same."""
-    text = io.StringIO(newline='')
-    csv.writer(text, lineterminator='\n').writerows(rows)
-    return text.getvalue().encode('utf-8', 'backslashreplace')

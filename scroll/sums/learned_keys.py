@@ -50,10 +50,9 @@ class LearnedKeys:
         """Remove samples, each once; InputError, with nothing changed, if one is not in it."""
         left, lacking = self._without(keys, labels)
         if len(lacking):
-            dots = ', ...' if len(lacking) > 3 else ''
             raise InputError(
                 f'{len(lacking)} of {len(keys)} samples were never learned with these labels, '
-                f'or have been removed already: those at {", ".join(map(str, lacking[:3]))}{dots}'
+                f'or have been removed already: the first is at {lacking[0]}'
             )
         self._parts = left
 

@@ -114,7 +114,7 @@ def test_lost_and_repeated_files_are_noticed(home):
         (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'),
         (['--from', 'here/*'], 'here.npz: expected features in a file'),
         (['--from', '{home}/*/*', '--workers', 'x'], 'workers'),
-        (['--from', 's3://x/*'], 's3://x/*: no file matches: URLs are not read; copy or mount'),
+        (['--from', 's3://x/*'], 's3://x/*: no file matches; copy or mount files at URLs'),
         (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'),
         (['--from', '{home}/early/1.npz', 'text.npz', '--workers', '2'], 'text.npz: labels are'),
         (

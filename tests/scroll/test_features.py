@@ -378,7 +378,7 @@ WRONG = {
         lambda: [*write('npz'), '--columns', 'split=part'],
         'label/targets/target, part',
     ),
-    'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: X has 9'),
+    'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: it has X of 9'),
     'labels of both kinds': (with_other('npz', X=X, y=WORDS), 'z.npz'),
     'lists of lists': (
         of_table(X=[[[1.0], [2.0]]] * 300),
