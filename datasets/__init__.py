@@ -1,7 +1,6 @@
 """Data sets as streams, one per file, found by name: see `core.plugins`."""
 
 from core.plugins import FOLDERS, names_of
-from scroll.ground.progress import track
 
 PLUGINS = FOLDERS['datasets']
 register_dataset = PLUGINS.register
@@ -27,6 +26,5 @@ def get_dataset(args):
     """A new instance of the data set `args.dataset`; no side effects on `args`."""
     from datasets.utils.config import build
 
-    with track(f'Reading {args.dataset}', quiet=args.non_verbose):
-        # of `PlainNames`, too, the name as it was given
-        return build(get_dataset_class(vars(args)['dataset']), args)
+    # of `PlainNames`, too, the name as it was given
+    return build(get_dataset_class(vars(args)['dataset']), args)

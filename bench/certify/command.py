@@ -202,47 +202,46 @@ def digest_of(content) -> str:
 def prepare(options, words: list) -> Plan:
     """Read the data, build the method and plan its schedules. words: for main.py."""
     words = [*words, '--non_verbose', str(options.non_verbose)]
-    with track(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        args = cli.parse_args(words)
-        for flag in sorted(args.given):
-            if affects(args, flag) in _SCHEDULED:
-                raise InputError(
-                    f'--{flag}: every schedule is to bring the whole data set, as --schedules '
-                    'and --specs say; leave the flag out'
-                )
-            if options.model == 'scroll' and affects(args, flag) in _OF_RUNS and flag not in _USED:
-                raise InputError(
-                    f'--{flag} has no effect: no run of main.py certifies SCROLL; leave it out'
-                )
-        arguments = {
-            flag: value
-            for flag, value in vars(args).items()
-            if affects(args, flag) not in {*_SCHEDULED, 'place', 'display', 'nothing'}
-        }
-        model, dataset, args = initialize(args)
-        if not isinstance(dataset, ScheduledDataset):
+    args = cli.parse_args(words)
+    for flag in sorted(args.given):
+        if affects(args, flag) in _SCHEDULED:
             raise InputError(
-                f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
-                'certified'
+                f'--{flag}: every schedule is to bring the whole data set, as --schedules '
+                'and --specs say; leave the flag out'
             )
-        theirs = PLUGINS.is_theirs(args.model)
-        identity = {
-            'arguments': arguments,
-            'model': f'{checkout().name}:{model.NAME}' if theirs else model.NAME,
-            'dataset': dataset.NAME,
-            'seed': args.seed,
-            'data_digest': data_digest(dataset),
-            'psi_digest': model.psi_digest,
-            'machine': describe_machine(model.device),
-        }
-        if dataset.decoded_by:
-            identity['decoded_by'] = dataset.decoded_by
-        specs = plan_specs(options, dataset, args.seed)
-        if model.NAME == 'scroll':
-            trials = ScrollTrials(options, model, dataset, len(specs))
-        else:
-            trials = MethodTrials(words, model, specs)
-        return Plan(identity, args, dataset, specs, trials)
+        if options.model == 'scroll' and affects(args, flag) in _OF_RUNS and flag not in _USED:
+            raise InputError(
+                f'--{flag} has no effect: no run of main.py certifies SCROLL; leave it out'
+            )
+    arguments = {
+        flag: value
+        for flag, value in vars(args).items()
+        if affects(args, flag) not in {*_SCHEDULED, 'place', 'display', 'nothing'}
+    }
+    model, dataset, args = initialize(args)
+    if not isinstance(dataset, ScheduledDataset):
+        raise InputError(
+            f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
+            'certified'
+        )
+    theirs = PLUGINS.is_theirs(args.model)
+    identity = {
+        'arguments': arguments,
+        'model': f'{checkout().name}:{model.NAME}' if theirs else model.NAME,
+        'dataset': dataset.NAME,
+        'seed': args.seed,
+        'data_digest': data_digest(dataset),
+        'psi_digest': model.psi_digest,
+        'machine': describe_machine(model.device),
+    }
+    if dataset.decoded_by:
+        identity['decoded_by'] = dataset.decoded_by
+    specs = plan_specs(options, dataset, args.seed)
+    if model.NAME == 'scroll':
+        trials = ScrollTrials(options, model, dataset, len(specs))
+    else:
+        trials = MethodTrials(words, model, specs)
+    return Plan(identity, args, dataset, specs, trials)
 
 
 def run_all(plan: Plan, store: Store, quiet: bool) -> tuple[list, int]:

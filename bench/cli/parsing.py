@@ -32,7 +32,6 @@ from core.forks import add_missing_flags, their_errors
 from core.mammoth import use_checkout
 from core.plugins import MAMMOTH, is_shipped, normalise
 from scroll.ground.errors import InputError
-from scroll.ground.progress import track
 
 
 def parse_args(cmd=None, return_parser_only: bool = False):
@@ -119,12 +118,10 @@ def _plugins(chosen) -> tuple:
 
     models.PLUGINS.check(chosen.model)
     datasets.PLUGINS.check(chosen.dataset)
-    # torch: seconds
-    with track(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):
-        model = models.get_model_class(chosen.model)
-        if not hasattr(model, 'ONLINE'):
-            raise InputError(f'--model {chosen.model}: its base class is no ContinualModel of ours')
-        return model, datasets.get_dataset_class(chosen.dataset)
+    model = models.get_model_class(chosen.model)
+    if not hasattr(model, 'ONLINE'):
+        raise InputError(f'--model {chosen.model}: its base class is no ContinualModel of ours')
+    return model, datasets.get_dataset_class(chosen.dataset)
 
 
 def _collect(parser, words, chosen, model, build) -> tuple:

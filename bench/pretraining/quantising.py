@@ -15,7 +15,6 @@ from core.arguments import ArgumentParser, whole
 from datasets.utils.readers import mini_split
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.quantisation import quantise_network
-from scroll.ground.progress import track
 
 
 def parse_args(words) -> argparse.Namespace:
@@ -47,9 +46,8 @@ def quantise(args) -> str:
             f'{size} px {facts["digest"][:16]}' for size, facts in recorded['networks'].items()
         ]
         return f'{path}: {len(recorded["scales"])} scales; networks for {", ".join(networks)}'
-    with track(f'Quantising {args.weights}'):
-        network = quantise_network(net, preprocessing, images)
-        network.golden = network.check()
+    network = quantise_network(net, preprocessing, images)
+    network.golden = network.check()
     network.save(path, about | {'psi': state_digest(net)})
     before, after = (
         centroid_accuracy(*pair, data.probe, data.tested)

@@ -116,9 +116,8 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
             passes = 0
             if task >= first and not begun.inference_only:
                 passes = _learn_task(run)
-            ending = track(f'End of task {task + 1}', quiet=begun.non_verbose)
             step = checkpoints.step(Position(task, passes, begun=True))
-            with step, stopwatch(record.seconds, 'stream'), ending:
+            with step, stopwatch(record.seconds, 'stream'):
                 run.model.meta_end_task(run.dataset)
         if task + 1 == first:
             saved_models.load_weights(run.model, run.dataset, run.args)
@@ -140,8 +139,7 @@ def _begin_task(run: Run) -> None:
     run.state.next_task()
     serve(run.state.loader, model)  # whose length a method may ask for
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with track(f'Beginning of task {dataset.c_task + 1}', quiet=run.begun.non_verbose):
-        model.meta_begin_task(dataset)
+    model.meta_begin_task(dataset)
     if run.begun.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row.extend(accuracies)

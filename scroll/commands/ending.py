@@ -25,7 +25,7 @@ def flushed(name: str, main) -> int:
         try:
             return main()
         finally:
-            for stream in _streams():
+            for stream in (sys.stdout, sys.stderr):
                 stream.flush()
     except BrokenPipeError:
         return _discarding(CLOSED_PIPE)
@@ -35,14 +35,10 @@ def flushed(name: str, main) -> int:
         return _discarding(2)
 
 
-def _streams() -> list:
-    return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
-
-
 def _discarding(code: int) -> int:
     """Return the exit code, after discarding output that cannot be written (a full disk): Python
     flushes once more at its end, which must not fail."""
-    for stream in _streams():
+    for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:

@@ -294,8 +294,7 @@ def export_learner(args) -> None:
     """Export a learner, and print the digest of f_T."""
     archive.check_apart(args.out, [args.state])
     learner = _load(args.state)
-    with track('Exporting'):
-        export.export(learner, args.out, args.formats)
+    export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())
 
 

@@ -132,10 +132,8 @@ def kind_of(path: str) -> str:
     for kind, magic in _KINDS.items():
         if head.startswith(magic):
             return kind
-    pickled = head.startswith(b'\x80')
-    reason = 'a pickle is not opened, since it may run code: ' if pickled else ''
     raise InputError(
-        f'{path}: {reason}expected features in a file of kind npz, npy, Parquet, safetensors '
+        f'{path}: expected features in a file of kind npz, npy, Parquet, safetensors '
         'or torch; numpy.savez(FILE, X=numbers, y=labels) makes one'
     )
 

@@ -26,7 +26,7 @@ from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, normal
 from scroll.ground.progress import track
-from scroll.ground.tables import numbers_of, warn_of_half
+from scroll.ground.tables import warn_of_half
 from scroll.learners.state import KIND, State
 from scroll.sums.parts import counted_twice
 from scroll.sums.statistics import Statistics
@@ -101,9 +101,9 @@ def without_samples(
         files = open_files(paths, columns, ('X', 'y'), state.names)
         parts = []
         labels = []
-        for file, block in track('Reading', read_blocks(files)):
+        for _, block in track('Reading', read_blocks(files)):
             warn_of_half(block.X)
-            parts.append(quantise(numbers_of(file.named(block.X), state.names), as_float32=True))
+            parts.append(quantise(block.X, as_float32=True))
             labels += block.y.tolist()
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')

@@ -40,7 +40,7 @@ def find(patterns: list[str]) -> list[str]:
         matching = glob.glob(pattern, recursive=True)
         if not matching:
             raise InputError(
-                f'--from {pattern}: no file matches; copy or mount files at URLs first'
+                f'--from {pattern}: no file matches (those at URLs: copy or mount them first)'
             )
         paths.update(map(os.path.abspath, matching))
     return sorted(paths)
@@ -70,7 +70,8 @@ class Counter:
         (file,) = open_for(learner, [source], self.columns, self.names)
         # there may be nothing to learn
         learner.set_state(learner.empty_state(file.dim, file.names))
-        learn_file(learner, file, self.split)
+        for _ in learn_file(learner, file, self.split):
+            pass
         learner.end_part()
         return Count(learner.state_for_files(), (source,))
 

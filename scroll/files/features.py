@@ -149,7 +149,7 @@ def open_files(
         by_path = sorted(files, key=lambda file: file.path)
         names = next((file.names for file in by_path if file.names), None)
     for file in files:
-        if names is not None and file.names is not None:
+        if names and file.names:
             with prefixed(file.path):
                 places(file.names, names)
             file.names = names
@@ -194,7 +194,7 @@ def _checked(block: Block, start: int) -> Block:
         with prefixed('id'):
             check_labels(names, len(X))
     if split is not None:
-        split = np.asarray(split).astype(str)
+        split = split.astype(str)
         wrong = np.flatnonzero(~np.isin(split, SPLITS))
         if len(wrong):
             raise InputError(

@@ -16,12 +16,11 @@ import numpy as np
 
 from scroll.files.features import FeatureFile
 from scroll.ground.archive import open_file
-from scroll.ground.arguments import not_installed, shown
+from scroll.ground.arguments import not_installed
 from scroll.ground.errors import InputError
 
 # without EPS, for which Pillow would run a program
 FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO', 'AVIF')
-MAX_PIXELS = 178_956_970  # Pillow's own limit, which other libraries switch off
 _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'  # as Pillow calls them
 
 
@@ -29,7 +28,7 @@ def decode(source, name: str | None = None):
     """Read a file, or bytes, as a PIL image of mode RGB, the first of several frames or pages.
 
     name: its name in errors. InputError: no image, damaged, of a format not in `FORMATS`, larger
-    than `MAX_PIXELS`, or grey of more than 8 bits; or Pillow is not installed."""
+    than Pillow reads, or grey of more than 8 bits; or Pillow is not installed."""
     try:
         from PIL import Image, ImageOps
     except ModuleNotFoundError:
@@ -43,10 +42,6 @@ def decode(source, name: str | None = None):
         ):
             warnings.simplefilter('ignore')  # of damaged EXIF, and of sizes below the limit
             with Image.open(file, formats=formats) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise ValueError(
-                        f'{image.width} x {image.height} pixels: at most {MAX_PIXELS} are read'
-                    )
                 if image.mode[0] in 'IF':
                     raise ValueError(
                         'its grey has more than 8 bits: convert it, for example with '
@@ -90,8 +85,8 @@ class ImageFile(FeatureFile):
 
     block = 64
 
-    def __init__(self, path: str, columns: dict | None = None, need: tuple = ('X', 'y')):
-        super().__init__(path, {'X': 'image'} | (columns or {}), need)
+    def __init__(self, path: str, columns: dict, need: tuple):
+        super().__init__(path, {'X': 'image'} | columns, need)
         self.names = None
 
     def _reader(self):
@@ -117,11 +112,7 @@ class ImageFile(FeatureFile):
     def _image(self, row: int, content) -> np.ndarray:
         """Decode a value of the column."""
         name = f'{self.path}: image of sample {row}'
-        path = None
-        if isinstance(content, dict):
-            path = content.get('path')
-            content = content['bytes']
-        if content is None:
-            state = f'has a path ({shown(path)}) and no bytes' if path else 'is missing'
-            raise InputError(f'{name} {state}: put the bytes of the image file into the column')
-        return np.asarray(decode(content, name))
+        encoded = content['bytes'] if isinstance(content, dict) else content
+        if encoded is None:
+            raise InputError(f'{name} has no bytes: put those of the image file into the column')
+        return np.asarray(decode(encoded, name))

@@ -8,7 +8,7 @@ whatever the order of samples and files, their kind and the size of the blocks. 
 import codecs
 import csv
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 from scroll.files.features import FeatureFile, open_files, read_blocks
@@ -45,7 +45,9 @@ def learn(
     total = sum(file.rows for file in files)
     with track('Learning', total=total) as progress:
         for file in files:
-            learned += learn_file(learner, file, split, progress.update)
+            for count in learn_file(learner, file, split):
+                learned += count
+                progress.update(count)
             if learned:
                 parts = learner.end_part()
     if not learned:
@@ -72,21 +74,12 @@ def open_for(
     return open_files(paths, columns, ('X', 'y'), names, reference, kind)
 
 
-def learn_file(
-    learner: Scroll,
-    file: FeatureFile,
-    split: str | None = None,
-    progress: Callable[[int], None] = lambda count: None,
-) -> int:
-    """Teach a learner one file; return the number of samples learned, which may be 0. progress:
-    called with the number of samples of each block."""
-    learned = 0
+def learn_file(learner: Scroll, file: FeatureFile, split: str | None = None) -> Iterator[int]:
+    """Teach a learner one file, block after block; yield the number of samples of each."""
     for _, block in read_blocks([file], split):
         with prefixed(file.path):
             learner.partial_fit(file.named(block.X), block.y)
-        learned += len(block.X)
-        progress(len(block.X))
-    return learned
+        yield len(block.X)
 
 
 def predict(

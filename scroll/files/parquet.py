@@ -38,13 +38,11 @@ class Table:
         self.rows = self._file.metadata.num_rows
         self.dim = 0
         self.x_names: tuple | None = None
-        if len(set(self.names)) < len(self.names):
-            raise InputError('two columns have one name')
         self._read = {name: [column] for name, column in match_columns(self.names, columns).items()}
         matching = fnmatch.filter(self.names, pattern) if '*' in pattern else []
         if matching:
             self._read = {'X': matching} | self._read
-        if names is not None:
+        if names:
             self._read['X'] = list(names)
         self.has = list(self._read)
         if 'X' in self._read:

@@ -73,9 +73,9 @@ class LearnedKeys:
                 left[label] = (rest,)
         return left, np.flatnonzero(missing)
 
-    def drop(self, classes) -> None:
+    def drop(self, classes: np.ndarray) -> None:
         """Remove whole classes."""
-        gone = np.asarray(classes).tolist()
+        gone = classes.tolist()
         self._parts = {label: parts for label, parts in self._parts.items() if label not in gone}
 
     def rename(self, names: dict) -> None:

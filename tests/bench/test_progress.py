@@ -83,7 +83,6 @@ def test_files_are_learned_with_a_line(monkeypatch, capsys, tmp_path):
         ('merge 1.npz 1.npz --repeated -o 2.npz', 'Merging, files: '),
         ('predict 1.npz a.npz -o y.csv', 'Predicting: '),
         ('remove 2.npz --samples a.npz -o 2.npz', 'Reading: '),
-        ('export 1.npz -o model', 'Exporting: '),
     ):
         assert scroll_command(words.split()) == 0
         assert said in capsys.readouterr().err

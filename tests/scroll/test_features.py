@@ -394,7 +394,7 @@ WRONG = {
     ),
     'a pickle': (
         lambda: Path('x.pkl').write_bytes(pickle.dumps(X)) and ['x.pkl'],
-        'a pickle is not opened',
+        'expected features in a file of kind',
     ),
     'code of torch': (
         lambda: torch.save(torch.nn.Linear(1, 1), 'x.pt') or ['x.pt'],
