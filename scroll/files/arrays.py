@@ -82,14 +82,10 @@ class Arrays:
 
     def __init__(self, path: str, columns: dict):
         kind = kind_of(path)
-        if kind == 'npz':
-            with np.load(path) as archive:
-                self.names = sorted(archive.files)
-        else:
-            arrays = _load(path, kind)
-            self.names = sorted(map(str, arrays))
+        arrays = np.load(path) if kind == 'npz' else _load(path, kind)
+        self.names = sorted(map(str, arrays))
         self.has = match_columns(self.names, columns)
-        if kind == 'npz':
+        if kind == 'npz':  # not read before its size is checked
             arrays = arrays_of(path, self.has.values())
         self._arrays = {name: _array(arrays[column]) for name, column in self.has.items()}
         for name, array in self._arrays.items() if 'X' in self.has else ():

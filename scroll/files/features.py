@@ -91,7 +91,7 @@ class FeatureFile:
 
     @property
     def form(self) -> str:
-        """What files that are learned together have in common."""
+        """Properties that files learned together must share, for errors."""
         has = [name for name in ('y', 'split') if name in self.has]
         return ', '.join([f'X of {self.dim} features', *has])
 
@@ -149,7 +149,7 @@ def open_files(
         by_path = sorted(files, key=lambda file: file.path)
         names = next((file.names for file in by_path if file.names), None)
     for file in files:
-        if names and file.names:
+        if names is not None and file.names is not None:
             with prefixed(file.path):
                 places(file.names, names)
             file.names = names

@@ -42,7 +42,7 @@ class Table:
         matching = fnmatch.filter(self.names, pattern) if '*' in pattern else []
         if matching:
             self._read = {'X': matching} | self._read
-        if names:
+        if names is not None:
             self._read['X'] = list(names)
         self.has = list(self._read)
         if 'X' in self._read:

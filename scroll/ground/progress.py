@@ -3,6 +3,7 @@ line every few seconds."""
 
 import sys
 import time
+from typing import Any
 
 EVERY = 10.0  # seconds between lines, whatever their stages
 
@@ -24,7 +25,9 @@ class _Log:
         """Do nothing: each line is flushed."""
 
 
-def track(stage: str, items=None, total: int | None = None, done: int = 0, quiet: bool = False):
+def track(
+    stage: str, items=None, total: int | None = None, done: int = 0, quiet: bool = False
+) -> Any:
     """Make a bar of `tqdm`: iterate over it, or use it as a context and call its `update(count)`.
 
     Args:
@@ -36,6 +39,7 @@ def track(stage: str, items=None, total: int | None = None, done: int = 0, quiet
     from tqdm import tqdm
 
     tqdm.monitor_interval = 0  # no thread of its own
+    screen = sys.stderr is not None and sys.stderr.isatty()
+    log = {} if screen else {'file': _Log(), 'position': 0}
     quiet = quiet or sys.stderr is None
-    log = {} if quiet or sys.stderr.isatty() else {'file': _Log(), 'position': 0}
     return tqdm(items, stage, total, leave=False, miniters=1, disable=quiet, initial=done, **log)
