@@ -98,8 +98,8 @@ class Arrays:
     def blocks(self, size: int) -> Iterator[dict]:
         """Yield dicts of columns, of up to `size` rows."""
         for start in range(0, self.rows, size):
-            part = slice(start, start + size)
-            yield {name: np.array(array[part]) for name, array in self._arrays.items()}
+            end = start + size
+            yield {name: np.array(array[start:end]) for name, array in self._arrays.items()}
 
 
 def _array(values) -> np.ndarray:

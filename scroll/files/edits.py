@@ -25,7 +25,6 @@ from scroll.ground import archive
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, normal
-from scroll.ground.progress import track
 from scroll.ground.tables import warn_of_half
 from scroll.learners.state import KIND, State
 from scroll.sums.parts import counted_twice
@@ -101,7 +100,7 @@ def without_samples(
         files = open_files(paths, columns, ('X', 'y'), state.names)
         parts = []
         labels = []
-        for _, block in track('Reading', read_blocks(files)):
+        for _, block in read_blocks(files):
             warn_of_half(block.X)
             parts.append(quantise(block.X, as_float32=True))
             labels += block.y.tolist()

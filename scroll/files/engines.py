@@ -70,8 +70,7 @@ class Counter:
         (file,) = open_for(learner, [source], self.columns, self.names)
         # there may be nothing to learn
         learner.set_state(learner.empty_state(file.dim, file.names))
-        for _ in learn_file(learner, file, self.split):
-            pass
+        sum(learn_file(learner, file, self.split))  # which learns as it goes
         learner.end_part()
         return Count(learner.state_for_files(), (source,))
 

@@ -33,14 +33,13 @@ class Table:
         # else all that is read of the file stays in memory until its end
         self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
         schema = self._file.schema_arrow
-        pattern = columns.get('X', '')
         self.names = schema.names
         self.rows = self._file.metadata.num_rows
         self.dim = 0
         self.x_names: tuple | None = None
         self._read = {name: [column] for name, column in match_columns(self.names, columns).items()}
-        matching = fnmatch.filter(self.names, pattern) if '*' in pattern else []
-        if matching:
+        matching = fnmatch.filter(self.names, columns.get('X', ''))
+        if matching:  # a column of this very name goes first
             self._read = {'X': matching} | self._read
         if names is not None:
             self._read['X'] = list(names)

@@ -41,5 +41,13 @@ def track(
     tqdm.monitor_interval = 0  # no thread of its own
     screen = sys.stderr is not None and sys.stderr.isatty()
     log = {} if screen else {'file': _Log(), 'position': 0}
-    quiet = quiet or sys.stderr is None
-    return tqdm(items, stage, total, leave=False, miniters=1, disable=quiet, initial=done, **log)
+    return tqdm(
+        items,
+        stage,
+        total,
+        leave=False,
+        miniters=1,
+        disable=quiet or sys.stderr is None,
+        initial=done,
+        **log,
+    )

@@ -10,6 +10,8 @@ them refuses to unlearn what it never learned, or has unlearned already.
     [1]
 """
 
+from itertools import chain
+
 import numpy as np
 
 from scroll.ground.errors import InputError
@@ -65,8 +67,8 @@ class LearnedKeys:
             order = at[np.argsort(keys[at], kind='stable')]
             asked = keys[order]
             # of equal keys one after the other
-            copies = np.arange(len(asked)) - np.searchsorted(asked, asked)
-            places = np.searchsorted(learned, asked) + copies
+            places = np.arange(len(asked)) - np.searchsorted(asked, asked)
+            places += np.searchsorted(learned, asked)
             missing[order] = places >= np.searchsorted(learned, asked, 'right')
             rest = np.delete(learned, places[~missing[order]])
             if len(rest):
@@ -86,12 +88,12 @@ class LearnedKeys:
         """Return arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class
         after class, each sorted.
         """
-        keys = {label: _sorted(parts) for label, parts in sorted(self._parts.items())}
-        return {
-            'labels': label_array(list(keys)),
-            'sizes': np.array(list(map(len, keys.values())), np.int64),
-            'keys': np.concatenate([_NONE, *keys.values()]),
-        }
+        content = dict(sorted(self._parts.items()))
+        sizes = np.array([sum(map(len, parts)) for parts in content.values()], np.int64)
+        keys = np.concatenate([_NONE, *chain(*content.values())])
+        for of_class in np.split(keys, np.cumsum(sizes)[:-1]):
+            of_class.sort()
+        return {'labels': label_array(list(content)), 'sizes': sizes, 'keys': keys}
 
     @classmethod
     def from_arrays(cls, arrays: dict, statistics: Statistics) -> 'LearnedKeys':

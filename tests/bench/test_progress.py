@@ -82,7 +82,6 @@ def test_files_are_learned_with_a_line(monkeypatch, capsys, tmp_path):
         ('learn a.npz -o 1.npz', 'Learning: '),
         ('merge 1.npz 1.npz --repeated -o 2.npz', 'Merging, files: '),
         ('predict 1.npz a.npz -o y.csv', 'Predicting: '),
-        ('remove 2.npz --samples a.npz -o 2.npz', 'Reading: '),
     ):
         assert scroll_command(words.split()) == 0
         assert said in capsys.readouterr().err
