@@ -4,16 +4,13 @@ backbone. Nothing here imports torch.
 
 import argparse
 import inspect
-import re
 import sys
 
 from bench.cli import flags
 from core.arguments import (
-    COLUMNS,
     ArgumentParser,
     Arguments,
     ShortHelp,
-    add_rehearsal_args,
     of_signature,
 )
 from core.environment import warn_once
@@ -123,37 +120,6 @@ def accept_buffer_size(parser, words, model: str) -> None:
         'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
     )
     parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
-
-
-def check_names(words: list) -> None:
-    """InputError for a flag that no method, data set or backbone can have, by their sources, and
-    for a wrong value of a buffer's; before torch is imported, which takes seconds. A plug-in that
-    is not of this project may have any flag."""
-    files = [offers for folder in FOLDERS.values() for offers in folder.files().values()]
-    if 'torch' in sys.modules or any(offer.rank != 1 for offers in files for offer in offers):
-        return
-    parser = base_parser()
-    add_rehearsal_args(parser)
-    named, flags = named_in_sources()
-    for word in parse_known(parser, words)[1]:
-        if word.startswith('--') and word[2:].partition('=')[0] not in named:
-            parser.refuse(word, [*parser._option_string_actions, *flags])
-
-
-def named_in_sources() -> tuple[set, list]:
-    """(words that may be names of flags in the sources of the plug-ins: quoted ones, and typed
-    parameters; those that certainly are, with their dashes)."""
-    text = ''.join(
-        path.read_text(errors='replace')
-        for package in FOLDERS
-        for path in (ROOT / package).rglob('*.py')
-    )
-    quoted = re.findall(r"""['"](-?-?\w+)['"]""", text)
-    typed = re.findall(r'\b(\w+): (?:int|float|str|bool|Literal)\b', text)
-    names = {word.lstrip('-') for word in quoted}
-    flags = [word for word in quoted if word.startswith('--')]
-    flags += [f'--{name}' for name in re.findall(r"'(\w+)': (?:Flag|task_free|)\(", text)]
-    return names.union(typed, COLUMNS), flags
 
 
 def parse_known(parser: ArgumentParser, words: list) -> tuple[Arguments, list]:
