@@ -48,10 +48,12 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
 
 
 class Source(NamedTuple):
-    """Values of flags from one place; name: the place, as messages say it."""
+    """Values of flags from one place. name: the place, as messages say it. by: how they were chosen,
+    as a config file says."""
 
     name: str
     values: dict
+    by: str = ''
 
 
 def model_config(which: str, run: dict) -> list[Source]:
@@ -90,7 +92,7 @@ def model_config(which: str, run: dict) -> list[Source]:
     if which not in ('default', 'best', *sections):
         have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, sections)]))
         raise InputError(f'--model_config {which}: {file} has no such section; there are: {have}')
-    sources = [Source(f'{file}: default', sections.pop('default', {}))]
+    sources = [Source(f'{file}: default', sections.pop('default', {}), content.get('by', ''))]
     if which == 'default':
         return sources
     part = sections.get(which, {})
@@ -102,7 +104,7 @@ def model_config(which: str, run: dict) -> list[Source]:
         for rule in part if isinstance(part, list) else [{'when': {}, 'set': part}]:
             if _holds(rule['when'], run | {'dataset': dataset}):
                 place = f'{file}: {which}, {rule["when"]}' if rule['when'] else f'{file}: {which}'
-                sources.append(Source(place, dict(rule['set'])))
+                sources.append(Source(place, dict(rule['set']), rule.get('by', '')))
         if which == 'best' and dataset in by_data:
             sources += _by_size(by_data[dataset], run.get('buffer_size'), f'{file}: {dataset}')
         elif which == 'best' and by_data and not any(source.values for source in sources[1:]):
@@ -119,15 +121,8 @@ def chosen_by(run: dict) -> str:
     """How the values of a method's config were chosen, as its file says for a run with these
     arguments: `by` of the last of its rules that hold for it, else of the file; '' where nothing is
     said, or taken."""
-    path = _config_file(run['model'])
-    which = run.get('model_config') or 'default'
-    content = read_yaml(path) if path and which != 'base' else {}
-    reason = content.get('by', '')
-    rules = content.get(which)
-    for rule in rules if isinstance(rules, list) else []:
-        if 'by' in rule and _holds(rule['when'], run):
-            reason = rule['by']
-    return str(reason)
+    sources = model_config(run.get('model_config') or 'default', run)
+    return next((str(source.by) for source in reversed(sources) if source.by), '')
 
 
 def _config_file(model: str):

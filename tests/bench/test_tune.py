@@ -334,4 +334,4 @@ def test_what_cannot_be_tuned(call, words, said):
 
 def test_every_config_says_how_it_was_chosen():
     for path in (ROOT / 'models' / 'config').glob('*.yaml'):
-        assert chosen_by({'model': path.stem, 'model_config': 'default'})
+        assert chosen_by({'model': path.stem, 'dataset': '', 'model_config': 'default'})
