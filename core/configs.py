@@ -48,8 +48,8 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
 
 
 class Source(NamedTuple):
-    """Values of flags from one place. name: the place, as messages say it. by: how they were chosen,
-    as a config file says."""
+    """Values of flags from one place. name: the place, as messages say it. by: how the values were
+    chosen, as a config file says."""
 
     name: str
     values: dict

@@ -12,6 +12,7 @@ one of `SHIPPED`, and ours over one of the user's Mammoth checkout (`core.mammot
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import sys
@@ -75,11 +76,7 @@ def normalise(name: str) -> str:
 
 def is_shipped(kind: type) -> bool:
     """Return whether a class is of a plug-in file of this project."""
-    return _is_shipped(kind.__module__)
-
-
-def _is_shipped(module: str) -> bool:
-    package, _, stem = module.rpartition('.')
+    package, _, stem = kind.__module__.rpartition('.')
     return stem in SHIPPED.get(package, ())
 
 
@@ -119,7 +116,7 @@ class PluginFolder:
         self.kind = kind
         self.registered = {}  # name -> object, filled by register() when a file is imported
         self._own = None
-        self._theirs = (None, {})  # the checkout that was read, and its files
+        self._read = functools.cache(self._read)
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence
@@ -138,33 +135,29 @@ class PluginFolder:
 
     def _rank(self, obj) -> int:
         """Whose a registered class or function is, as `Offer.rank`."""
-        if _is_shipped(obj.__module__):
+        if is_shipped(obj):
             return 1
-        theirs = {offer.module for offers in self._of_checkout().values() for offer in offers}
+        theirs = {offer.module for offers in self._read(checkout()).values() for offer in offers}
         return 2 if obj.__module__ in theirs else 0
 
     def files(self) -> dict[str, list[Offer]]:
         """name -> offers of the source files: the user's, ours, those of the checkout."""
         if self._own is None:
             self._own = self._read(ROOT)
-        theirs = self._of_checkout()
-        names = self._own | theirs
+        theirs = self._read(checkout())
         # of the checkout's with one name the last file counts, as in Mammoth
         return {
-            name: sorted(self._own.get(name, [])) + theirs.get(name, [])[::-1] for name in names
+            name: sorted(self._own.get(name, [])) + theirs.get(name, [])[::-1]
+            for name in self._own | theirs
         }
 
-    def _of_checkout(self) -> dict:
-        root = checkout()
-        if self._theirs[0] != root:
-            self._theirs = (root, self._read(root) if root else {})
-        return self._theirs[1]
-
-    def _read(self, root: Path) -> dict[str, list[Offer]]:
+    def _read(self, root: Path | None) -> dict[str, list[Offer]]:
+        """name -> offers of the files of a project, read once; None: of none."""
         offers = {}
-        for path in sorted(filter(Path.is_file, (root / self.package).glob('[!_]*.py'))):
+        paths = (root / self.package).glob('[!_]*.py') if root else ()
+        for path in sorted(filter(Path.is_file, paths)):
             module = f'{self.package}.{path.stem}'
-            rank = int(_is_shipped(module))
+            rank = int(path.stem in SHIPPED.get(self.package, ()))
             file = f'{self.package}/{path.name}'
             if root != ROOT:
                 rank = 2

@@ -173,10 +173,10 @@ def _collect(parser, words, chosen, model, build) -> tuple:
             f'{chosen.dataset_config} is not taken'
         )
     chosen.dataset_config = name or chosen.dataset_config
-    file, values = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
-    constants, values = split_config(values)
+    of_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
+    constants, values = split_config(of_file.values)
     configured = type(dataset.__name__, (dataset,), constants)
-    of_file = Source(file, values)
+    of_file = of_file._replace(values=values)
     config = of_config(configured, *data_set, of_file, *method)
     asked = merge(parser, [of_file, *method, *config])
     options, selected, usual = _select_backbone(chosen, dataset, asked, merge(parser, data_set))

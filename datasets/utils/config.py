@@ -70,7 +70,7 @@ def build(kind, args):
     if not isinstance(kind, type):
         with data_errors(args.dataset):
             return kind(args, **flags)
-    source, values = dataset_config(args.dataset, args.dataset_config)
+    source, values, _ = dataset_config(args.dataset, args.dataset_config)
     constants = {
         name: _value(name, value, source) for name, value in split_config(values)[0].items()
     }
