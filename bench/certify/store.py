@@ -63,13 +63,11 @@ class Store:
 
 
 def keep_rows(path: Path, columns, model: str, rows: list) -> None:
-    """Put a method's rows into a CSV file in place of its earlier ones; lists as JSON. InputError
-    if it cannot be written."""
+    """Put a method's rows into a CSV file in place of its earlier ones. InputError if it
+    cannot be written."""
     with locked(path):  # of several methods at once none loses its rows
         kept = [row for row in read_rows(path, []) if row['model'] != model]
-        for row in rows:
-            texts = {k: json.dumps(v) for k, v in row.items() if isinstance(v, list)}
-            kept.append({**row, **texts, 'model': model})
+        kept += [{**row, 'model': model} for row in rows]
         kept.sort(key=lambda row: row['model'])
         table = pd.DataFrame(kept, columns=list(columns), dtype=object)
         with write_errors(path), atomic_write(path) as file:

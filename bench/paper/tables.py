@@ -111,7 +111,6 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
         experiment.cells[row, experiment.columns[0]].flags['model'] for row in experiment.rows
     ]
     one_method = len(set(models)) == 1
-    handles = {}
     size = (8.6 if compared else 6, 3.8)
     with style.picture(path, size, ncols=1 + compared, sharex=True, sharey=True, squeeze=False) as (
         figure,
@@ -131,8 +130,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
                         mean = np.subtract(mean, mean[0])
                     bars = [d or 0 for d in deviation]
                     look = {'color': colour, 'marker': marker, 'linestyle': line}
-                    handle = axes.errorbar(x, mean, bars, capsize=2, label=row, **look)
-                    handles.setdefault(row, handle)
+                    axes.errorbar(x, mean, bars, capsize=2, label=row, **look)
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
             axes.set_xticks(range(len(experiment.columns)), experiment.columns)
@@ -140,6 +138,5 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
             ylabel='points' if experiment.gain else 'accuracy (%)',
             ylim=(None if one_method else 0, None),
         )
-        if handles:
-            figure.legend(list(handles.values()), list(handles), loc='outside right center')
+        figure.legend(*panels[0].get_legend_handles_labels(), loc='outside right center')
         figure.suptitle(experiment.title)
