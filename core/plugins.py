@@ -15,6 +15,7 @@ import ast
 import functools
 import importlib
 import inspect
+import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,47 +26,7 @@ from core.mammoth import ROOT, THEIRS, checkout, import_hint, in_checkout
 from scroll.ground.errors import InputError, did_you_mean
 
 # package -> its files that declare names and come with this project; others are a user's
-SHIPPED = {
-    'models': {
-        'agem',
-        'bic',
-        'der',
-        'derpp',
-        'ens',
-        'er',
-        'er_ace',
-        'er_aml',
-        'ewc_on',
-        'gdumb',
-        'gem',
-        'icarl',
-        'joint',
-        'lwf',
-        'mir',
-        'scroll',
-        'sgd',
-        'ssil',
-    },
-    'datasets': {
-        'seq_cifar10',
-        'seq_cifar100',
-        'seq_digits',
-        'seq_features',
-        'seq_folder',
-        'seq_miniimg',
-    },
-    'backbone': {
-        'efficientnet_lite',
-        'feature_layers',
-        'libraries',
-        'resnet12',
-        'resnet18',
-        'resnet50_byol',
-        'resnet_cifar',
-    },
-}
-
-
+SHIPPED = json.loads(Path(__file__).with_name('shipped.json').read_text())
 MAMMOTH = 'mammoth:'  # before a name: that of the checkout
 
 

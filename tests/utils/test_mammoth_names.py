@@ -263,7 +263,7 @@ def test_every_file_of_ours_that_declares_a_name_is_known_as_ours(package):
         for path in listed
         if path.count('/') == 1 and declares.search((ROOT / path).read_text())
     }
-    assert own - {'__init__'} == SHIPPED[package]
+    assert own - {'__init__'} == set(SHIPPED[package])
 
 
 def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_party, capsys):
