@@ -14,7 +14,7 @@ labels of the files, so that renaming classes (`--permute_classes`) changes no d
 
 import copy
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -39,8 +39,8 @@ class ScrollModel(FrozenModel):
 
     NAME = 'scroll'
     COMPATIBILITY = [*FrozenModel.COMPATIBILITY, 'cssl']
-    # '_unfinished', '_glanced' follow from the unfinished segment; the run gives 'abandonable'
-    TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced', 'abandonable')
+    # they follow from the unfinished segment
+    TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced')
     REFUSED_FLAGS = {
         **dict.fromkeys(
             (
@@ -97,9 +97,6 @@ class ScrollModel(FrozenModel):
         self._waiting = []
         self._unfinished = None
         self._glanced = 0
-        self.abandonable = (
-            nullcontext  # of a run that may be stopped: its `Checkpoints.abandonable`
-        )
         if args.load_state:
             learned_files.load(self, args.load_state)
 
@@ -194,7 +191,7 @@ class ScrollModel(FrozenModel):
         began = time.perf_counter()
         updates = self.learner.adaptation.updates(len(self.learner.buffer_ or ()))
         progress = track('Adapting', total=updates, quiet=self.args.non_verbose)
-        with progress, self.abandonable():
+        with progress:
             self.learner.adapt(lambda loss: progress.update())
         self.seconds['adaptation'] += time.perf_counter() - began
 

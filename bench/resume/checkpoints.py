@@ -35,10 +35,6 @@ from scroll.ground.grid import little_endian
 from utils import to_parsable_obj
 
 
-class _Abandoned(Exception):
-    """A step was let go of, for an end at once."""
-
-
 class Checkpoints:
     """The checkpoints of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a
     checkpoint and an end.
@@ -57,7 +53,6 @@ class Checkpoints:
         self.about = _about(state) if self.active else None
         self.last = time.monotonic()
         self.stop = None
-        self._abandons = False
         self._ending = contextlib.ExitStack()
         self._process = os.getpid()
 
@@ -79,8 +74,6 @@ class Checkpoints:
         if self.stop is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.stop = self.stop or number
-        if self._abandons:
-            raise _Abandoned
         print('stopping after this step; Ctrl-C stops at once', file=sys.stderr, flush=True)
 
     def restore(self):
@@ -108,27 +101,6 @@ class Checkpoints:
             position = self.state.restore(content['state'])
         print(f'continuing the interrupted run {position} (--resume never starts over)', flush=True)
         return position
-
-    @contextlib.contextmanager
-    def abandonable(self):
-        """A block, of a method in the main thread, that a signal ends at once. It changes nothing
-        until it has ended, and draws from no global generator: then the step around it begins
-        again."""
-        self._abandons = True
-        try:
-            if self.stop is not None:
-                raise _Abandoned
-            yield
-        finally:
-            self._abandons = False
-
-    @contextlib.contextmanager
-    def step(self, position: Position):
-        """A step that begins at a position, and may have an `abandonable` block."""
-        try:
-            yield
-        except _Abandoned:
-            self.save(position)
 
     def due(self) -> bool:
         """Return whether it is time for a checkpoint, or a signal has asked for an end."""

@@ -70,8 +70,6 @@ def train(model, dataset, args, test: bool = True) -> dict:
     anytime = Anytime(model, dataset, begun.eval_every, begun.prequential)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     checkpoints = Checkpoints(state, args, arguments)
-    if hasattr(model, 'abandonable'):
-        model.abandonable = checkpoints.abandonable
     run = Run(model, dataset, args, begun, record, anytime, state, checkpoints)
     with their_errors(f'--model {args.model}'), checkpoints:
         tasks = _run_tasks(run, first, tasks)
@@ -113,11 +111,9 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
         if not (task == start.task and start.begun):
             _begin_task(run)
         with allow_single_values(run.model.net):
-            passes = 0
             if task >= first and not begun.inference_only:
-                passes = _learn_task(run)
-            step = checkpoints.step(Position(task, passes, begun=True))
-            with step, stopwatch(record.seconds, 'stream'):
+                _learn_task(run)
+            with stopwatch(record.seconds, 'stream'):
                 run.model.meta_end_task(run.dataset)
         if task + 1 == first:
             saved_models.load_weights(run.model, run.dataset, run.args)
@@ -145,9 +141,8 @@ def _begin_task(run: Run) -> None:
             row.extend(accuracies)
 
 
-def _learn_task(run: Run) -> int:
-    """Learn the task's epochs and batches, from where the run was interrupted. Returns the number
-    of passes."""
+def _learn_task(run: Run) -> None:
+    """Learn the task's epochs and batches, from where the run was interrupted."""
     model = run.model
     dataset = run.dataset
     state = run.state
@@ -169,7 +164,6 @@ def _learn_task(run: Run) -> int:
         if checkpoints.due():
             checkpoints.save(Position(task, epoch, begun=True))
     fitting.finish()
-    return epoch
 
 
 def _learn_epoch(run: Run, training: Namespace, scheduler, fitting: Fitting, at: Position) -> None:
