@@ -288,9 +288,8 @@ class Verdict:
             return f'bit-identical under {self.schedules} schedules'
         return (
             f'not identical under {self.schedules} schedules: weights up to '
-            f'{self.weight_difference:.3g} '
-            f'apart, two predictors disagree on {self.disagreement:.2f} % of the test '
-            'samples, accuracy '
+            f'{self.weight_difference:.3g} apart, two predictors disagree on '
+            f'{self.disagreement:.2f} % of the test samples, accuracy '
             f'{self.final.worst:.2f} to {self.final.best:.2f} %'
         )
 

@@ -3,6 +3,7 @@
 """
 
 import argparse
+from functools import partial
 
 from core.arguments import (
     argument_group,
@@ -59,20 +60,17 @@ def add_selection_args(parser) -> None:
         '--weights',
         affects='content',
         help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a "
-        'published '
-        'checkpoint (url-resnet18, rfs-resnet12, byol-resnet50; the error says where '
-        'to get it), or '
-        'any image network of timm (timm:vit_small_patch16_224; with ,random=SEED behind it)'
-        ' (default: compact; none where a backbone is asked for)',
+        'published checkpoint (url-resnet18, rfs-resnet12, byol-resnet50; the error says where to '
+        'get it), or any image network of timm (timm:vit_small_patch16_224; with ,random=SEED '
+        'behind it) (default: compact; none where a backbone is asked for)',
     )
     flag(
         '--mammoth',
         affects='place',
         metavar='PATH',
         default=argparse.SUPPRESS,
-        help='a checkout of Mammoth: helper modules that files written for it import, and '
-        'that this project '
-        'does not have, are taken from there (default: the variable MAMMOTH_PATH)',
+        help='a checkout of Mammoth: helper modules that files written for it import, and that '
+        'this project does not have, are taken from there (default: the variable MAMMOTH_PATH)',
     )
     flag(
         '--mammoth_defaults',
@@ -191,9 +189,8 @@ def add_stream_args(parser) -> None:
         '--validation_by',
         choices=('seed', 'key'),
         default='seed',
-        help='which samples: drawn by the seed, or those whose key, a digest of the pixels, '
-        'says so: the '
-        'same under every seed',
+        help='which samples: drawn by the seed, or those whose key, a digest of the pixels, says '
+        'so: the same under every seed',
     )
     flag(
         '--validation_mode',
@@ -293,10 +290,10 @@ def add_fitting_args(parser) -> None:
 
 def add_checkpoint_args(parser) -> None:
     """Checkpoint and saved-model flags."""
-    flag = argument_group(parser, 'checkpoints').add_argument
+    group = argument_group(parser, 'checkpoints')
+    flag = partial(group.add_argument, affects='place')
     flag(
         '--checkpoint_every',
-        affects='place',
         type=real(0),
         default=5.0,
         help=(
@@ -306,7 +303,6 @@ def add_checkpoint_args(parser) -> None:
     )
     flag(
         '--resume',
-        affects='place',
         choices=('auto', 'always', 'never'),
         default='auto',
         help='continue an interrupted run with the same arguments; '
@@ -314,28 +310,23 @@ def add_checkpoint_args(parser) -> None:
     )
     flag(
         '--save_after_interrupt',
-        affects='place',
         type=binary_to_boolean_type,
         default=True,
         help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once',
     )
     flag(
         '--savecheck',
-        affects='place',
         choices=('last', 'task'),
         help='keep the model as a file: after the last task, or each',
     )
     flag(
         '--save_checkpoint_mode',
-        affects='place',
         choices=('safe',),
         default='safe',
         help='of such files',
     )
-    flag('--ckpt_name', affects='place', help='how the names of these files begin')
-    flag(
-        '--checkpoint_path', affects='place', default='./checkpoints/', help='folder of these files'
-    )
+    flag('--ckpt_name', help='how the names of these files begin')
+    flag('--checkpoint_path', default='./checkpoints/', help='folder of these files')
     flag(
         '--loadcheck',
         affects='content',
