@@ -88,7 +88,7 @@ def parse_options(words=None) -> tuple[Namespace, list]:
         '--curve_points',
         type=whole(),
         default=10,
-        help='scroll: points of a curve; 0: one a segment',
+        help='scroll: points of the stream that accuracies are averaged over; 0: one a segment',
     )
     flag(
         '--stream_check',

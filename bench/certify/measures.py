@@ -154,16 +154,14 @@ class TestSet:
     """Embedded test samples, sorted by class, lifted once.
 
     Attributes:
-        order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes:
-        int64 (K,),
-            samples of each class."""
+        size: D, numbers of a lifted feature. sizes: int64 (K,), samples of each class."""
 
     __test__ = False  # not a test case of pytest
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):
-        self.order = np.argsort(labels, kind='stable')
-        self.features = features[self.order]
-        self.labels = np.asarray(labels)[self.order]
+        order = np.argsort(labels, kind='stable')
+        self.features = features[order]
+        self.labels = np.asarray(labels)[order]
         self.classes, self.sizes = np.unique(self.labels, return_counts=True)
         self._starts = np.cumsum(self.sizes) - self.sizes
         self._lifted = self.features if lift is None else lift(self.features)
@@ -184,12 +182,6 @@ def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> n
     """float (P,), percent: a(n), accuracy over all test samples of the classes seen (Koh et al.
     2022), of hits int (P, K), sizes int (K,) and seen bool (P, K)."""
     return 100 * (hits * seen).sum(axis=1) / (sizes * seen).sum(axis=1)
-
-
-def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
-    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal), of n int
-    (P,) and a (P,)."""
-    return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
 
 
 def average_incremental_accuracy(

@@ -1,5 +1,5 @@
-"""A predictor and its curve under a schedule: SCROLL's from sums, any other method's by runs of
-main.py.
+"""A predictor and its accuracies under a schedule: SCROLL's from sums, any other method's by runs
+of main.py.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed
+    """SCROLL under a schedule: its predictor f_T and its accuracies, on features that are computed
     once.
     """
 
@@ -53,11 +53,10 @@ class ScrollTrials:
         self.learner = model.learner
         self.embedder = model.embedder
         images = dataset.images.train[dataset.train_ids]
-        test_images = dataset.test_images
-        count = len(images) + len(test_images)
+        count = len(images) + len(dataset.test_images)
         with track('Embedding', total=count, quiet=options.non_verbose) as progress:
             features, keys = model.embedder(images, progress.update)
-            test_features, _ = model.embedder(test_images, progress.update)
+            test_features, _ = model.embedder(dataset.test_images, progress.update)
         samples = features if self.learner.embedder is None else images
         labels = model.to_file[dataset.train_labels]
         self.samples = Exemplars(labels, keys, features, samples)
@@ -76,7 +75,6 @@ class ScrollTrials:
             of_class = labels == label
             sums = self.learner.new_statistics(features.shape[1])
             self.parts.append(sums.add(features[of_class], labels[of_class]))
-        self.test_images = test_images[self.test.order]
         self.solved = {}
         checks = min(options.stream_check, schedules)
         self.checked = set(np.linspace(schedules - 1, 0, checks, dtype=int).tolist())
@@ -114,8 +112,7 @@ class ScrollTrials:
             'streamed_digest': None,
             'buffer_digest': None,
             'adapted_digest': None,
-            'adapted_accuracy': None,
-            **self._accuracies([each for _, each in solved], segments, whole, points, schedule),
+            **self._accuracies([each for _, each in solved], segments, whole, points),
         }
         if streamed is not None:
             for _ in visits:  # learns what is left
@@ -128,9 +125,7 @@ class ScrollTrials:
             with track('Adapting', total=updates, quiet=self.options.non_verbose) as progress:
                 streamed.adapt(lambda loss: progress.update())
         if streamed is not None and streamed.adapted_ is not None:
-            right = streamed.predict(self.test_images) == self.test.labels
             row['adapted_digest'] = streamed.adapted_.digest()
-            row['adapted_accuracy'] = round(100 * float(right.mean()), 4)
         return Trial(row, f_T.parameters(), predictions)
 
     def _learner(self, **settings) -> Scroll:
@@ -149,21 +144,18 @@ class ScrollTrials:
             self.solved[digest] = predictor, self.test.predictions(predictor)
         return self.solved[digest]
 
-    def _accuracies(self, predictions, segments, whole: bool, points, schedule) -> dict:
-        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not,
-        the average incremental accuracy is that of the curve."""
+    def _accuracies(self, predictions, segments, whole: bool, points) -> dict:
+        """Accuracies after the stream and on average. Segments stand for tasks where classes arrive
+        whole; where not, the average is that of the anytime accuracy."""
         hits = np.stack([self.test.class_hits(labels) for labels in predictions])
-        samples = schedule.cuts[points + 1]
         sizes = self.test.sizes
-        anytime = anytime_accuracy(hits, sizes, segments <= points[:, None])
-        average = float(anytime.mean())
         if whole:
             average = average_incremental_accuracy(hits, sizes, segments, points)
+        else:
+            average = float(anytime_accuracy(hits, sizes, segments <= points[:, None]).mean())
         return {
             'final_accuracy': round(100 * float(hits[-1].sum() / sizes.sum()), 4),
             'average_incremental_accuracy': round(average, 4),
-            'anytime_area': round(measures.anytime_area(samples, anytime), 4),
-            'curve': [[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)],
         }
 
     def claims(self, rows: list) -> tuple[dict, dict]:
@@ -291,21 +283,10 @@ class MethodTrials:
 
 def run_method(words: list) -> Trial:
     """One run of main.py with these words; weights: float32."""
-    curve = {}
     with contextlib.redirect_stdout(io.StringIO()):
         model, dataset, args = initialize(cli.parse_args(words))
-        after = model.meta_end_eval
-
-        def end_eval(dataset, accuracies):
-            sizes = [len(loader.dataset) for loader in dataset.test_loaders]
-            seen = int(dataset.schedule.tasks[dataset.c_task + 1])
-            curve[seen] = round(float(np.average(accuracies[0], weights=sizes)), 4)
-            after(dataset, accuracies)
-
-        model.meta_end_eval = end_eval
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
-    points = [list(point) for point in curve.items()]
     weights = [np.zeros(0, np.float32)]
     for network in networks_of(model.net):
         for _, tensor in sorted(network.state_dict().items()):
@@ -317,8 +298,6 @@ def run_method(words: list) -> Trial:
         'net_digest': hashlib.sha256(little_endian(weights)).hexdigest(),
         'final_accuracy': round(100 * float((predictions == labels).mean()), 4),
         'average_incremental_accuracy': measured['average_incremental_accuracy'],
-        'anytime_area': round(measures.anytime_area(*np.array(points).T), 4),
-        'curve': points,
     }
     return Trial(row, weights, predictions)
 

@@ -53,13 +53,11 @@ def test_weights_that_cannot_be_compared_are_infinitely_far(weights):
     assert robustness.largest_weight_difference(list(map(np.array, weights))) == np.inf
 
 
-def test_anytime_accuracy_and_area_by_hand():
+def test_anytime_accuracy_by_hand():
     """Two classes of 4 and 6 samples; the second one's hits do not count before it is seen."""
     hits = np.array([[3, 5], [2, 3]])
     seen = np.array([[True, False], [True, True]])
     assert robustness.anytime_accuracy(hits, np.array([4, 6]), seen).tolist() == [75, 50]
-    area = robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30])
-    assert area == (90 * 10 + 60 * 30 + 30 * 10) / 50
 
 
 def test_average_incremental_accuracy_by_hand():
