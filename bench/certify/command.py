@@ -260,7 +260,6 @@ def run_all(plan: Plan, store: Store, quiet: bool) -> tuple[list, int]:
             row = {
                 'spec': spec,
                 'schedule_digest': digest,
-                'segments': len(schedule.cuts) - 1,
                 **trial.row,
                 'seconds': round(time.perf_counter() - began, 3),
             }

@@ -294,7 +294,6 @@ def run_method(words: list) -> Trial:
                 weights.append(tensor.float().cpu().numpy().ravel())
     weights = np.concatenate(weights)
     row = {
-        'whole_classes': measures.class_segments(dataset.schedule, dataset.train_labels)[1],
         'net_digest': hashlib.sha256(little_endian(weights)).hexdigest(),
         'final_accuracy': round(100 * float((predictions == labels).mean()), 4),
         'average_incremental_accuracy': measured['average_incremental_accuracy'],
