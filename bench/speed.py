@@ -37,7 +37,6 @@ from scroll.ground.grid import GRID_BITS, quantise
 from scroll.ground.progress import track
 from scroll.heads.predictors import ncc, ridge
 from scroll.learners.learner import Scroll
-from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
 from utils.evaluate import serve
 
@@ -210,43 +209,19 @@ def has_vnni() -> bool:
 
 
 def sums(measure, dim):
-    """Exact statistics, compared with X'X in float64, those of a lift, too, and buffers on top of
-    them."""
+    """A buffer on top of exact statistics."""
     features = quantise(np.random.default_rng(0).normal(size=(SAMPLES, dim)))
-    x = np.concatenate([features / 2.0**GRID_BITS, np.ones((SAMPLES, 1))], axis=1)
     labels = np.repeat(np.arange(CLASSES), SAMPLES // CLASSES)
 
-    def exact(count=SAMPLES, lift=None):
-        return Statistics(dim, lift).add(features[:count], labels[:count]).gram
-
-    times = measure(exact, lambda: x.T @ x)
-    yield Row(f'exact statistics of {SAMPLES:,} features', *times, "float64 X'X")
-    half = SAMPLES // 2
-    lift = Lift('relu', dim, 2000)
-
-    def plain_lift():
-        u = features[:half].astype(np.float32)
-        h = np.hstack([u, np.maximum(u @ lift.matrix, 0)]).astype(np.float64)
-        return h.T @ h
-
-    times = measure(partial(exact, half, lift), plain_lift)
-    stage = f'the same of {half:,}, {lift.width:,} random ones more'
-    yield Row(stage, *times, "the lift and X'X in float64")
-
-    def learn(size, strategy='herding'):
-        learner = Scroll(buffer_size=size, strategy=strategy)
+    def learn(size):
+        learner = Scroll(buffer_size=size)
         for part in np.array_split(np.arange(SAMPLES), 50):
             learner.learn(features[part], features[part], part.astype(np.uint64), labels[part])
         return learner.statistics_.gram
 
-    for size, strategy, target in (
-        (500, 'herding', None),
-        (500, 'hash', None),
-        (10_000, 'herding', 2.5),
-    ):
-        times = measure(partial(learn, size, strategy), partial(learn, 0))
-        stage = f'statistics and {strategy} buffer of {size:,}, {SAMPLES:,} features'
-        yield Row(stage, *times, 'statistics alone', target)
+    times = measure(partial(learn, 10_000), partial(learn, 0))
+    stage = f'statistics and a buffer of 10,000, {SAMPLES:,} features'
+    yield Row(stage, *times, 'statistics alone', 2.5)
 
 
 def vectors(measure, dim=256):

@@ -1,7 +1,6 @@
-"""A schedule's effect on a data set: as a picture, or whether it is sound.
+"""What arrives when under schedules, as a picture in one scale.
 
-python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10  # in one scale
-python scripts/schedule.py check file:stream.txt --dataset seq-digits
+python scripts/schedule.py split:5 blurry iid --dataset seq-cifar10
 """
 
 from pathlib import Path
@@ -27,63 +26,20 @@ def arrivals(schedule, labels: np.ndarray, bins: int) -> np.ndarray:
     return counts
 
 
-def check(schedule, labels: np.ndarray) -> None:
-    """Print facts; one that is not sound has ended in one line and exit code 2."""
-    sizes = np.diff(schedule.cuts)
-    count = len(schedule.order)
-    arrived = labels[schedule.order]
-    segment_of = np.repeat(np.arange(len(sizes)), sizes)
-    pairs = np.unique([arrived, segment_of], axis=1)
-    whole = pairs.shape[1] == len(np.unique(arrived))
-    covers = {
-        'all': 'each sample once',
-        'part': f'{count} of {len(labels)} samples, each once',
-        'repeats': f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again',
-    }
-    facts = {
-        'samples': f'{count} ({covers[schedule.covers]})',
-        'permutation': (
-            'yes' if schedule.covers == 'all' else 'no: no method can be exactly invariant to it'
-        ),
-        'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
-        'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
-        'each class in one segment': (
-            'yes: a herded buffer is the same as under any such schedule of these samples'
-            if whole
-            else 'no'
-        ),
-        'digest': schedule.digest(),
-    }
-    for name, text in facts.items():
-        print(f'{name:<26} {text}')
-
-
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR)
     flag = parser.add_argument
-    flag('command', choices=('plot', 'check'))
     flag('schedules', nargs='+', metavar='schedule', help='see below')
     flag('--dataset', default='seq-digits')
-    flag('--out', type=Path, default=Path('schedule.png'), help='plot draws it, and its .svg')
+    flag('--out', type=Path, default=Path('schedule.png'), help='draw it, and its .svg')
     options, others = parser.parse_known_args()
-    if options.command == 'plot':
-        if options.out.suffix not in ('.png', '.svg'):
-            raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
-        check_target(options.out, '--out')
+    if options.out.suffix not in ('.png', '.svg'):
+        raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
+    check_target(options.out, '--out')
     pictures = {}
     for spec in options.schedules:
-        dataset = get_dataset(
-            cli.parse_args(
-                ['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec, *others]
-            )
-        )
-        schedule = dataset.schedule
-        labels = dataset.train_labels
-        if options.command == 'plot':
-            pictures[spec] = arrivals(schedule, labels, min(_PARTS, len(schedule.order)))
-        else:
-            check(schedule, labels)
-    if pictures:
-        print(
-            plots.schedule_picture(options.out, pictures, f'What arrives when, {options.dataset}')
-        )
+        words = ['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec, *others]
+        dataset = get_dataset(cli.parse_args(words))
+        parts = min(_PARTS, len(dataset.schedule.order))
+        pictures[spec] = arrivals(dataset.schedule, dataset.train_labels, parts)
+    print(plots.schedule_picture(options.out, pictures, f'What arrives when, {options.dataset}'))

@@ -149,7 +149,7 @@ def on_grid(features, dim: int | None = None) -> np.ndarray:
             f'features have shape {features.shape} and dtype {features.dtype}: '
             f'expected integers (N, {dim or "d"})'
         )
-    if ((features < -GRID) | (features > GRID)).any():
+    if int(features.min(initial=0)) < -GRID or int(features.max(initial=0)) > GRID:
         raise InputError(
             f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
             '`scroll.ground.grid.quantise` makes them'

@@ -49,30 +49,7 @@ def test_scripts_end_in_a_line_of_its_own(tmp_path, words, code):
     assert (done.returncode, len(done.stderr.splitlines())) == (code, int(code == 2)), done.stderr
 
 
-@pytest.mark.parametrize(
-    'spec, words',
-    [
-        ('gaussian', ['permutation                yes', 'none (general-continual)', 'segment  no']),
-        (
-            'split:5,order=9-8-7-6-5-4-3-2-1-0',
-            ['each sample once', 'tasks                      5', '5 of 284 to', 'segment  yes'],
-        ),
-        (
-            'imbalanced:5',
-            [
-                'of 1442 samples, each once',
-                'no method can be exactly invariant',
-                'such schedule of these samples',
-            ],
-        ),
-    ],
-)
-def test_a_schedule_is_checked(call, tiny_weights, spec, words):
-    out = call(schedule, 'check', spec, '--out', '/dev/null/x.png', '--weights', tiny_weights)
-    assert not [word for word in words if word not in out], out
-
-
 def test_a_schedule_is_drawn(call, tiny_weights, tmp_path):
     path = tmp_path / 'new' / 'picture.png'
-    assert str(path) in call(schedule, 'plot', 'blurry', '--out', path, '--weights', tiny_weights)
+    assert str(path) in call(schedule, 'blurry', '--out', path, '--weights', tiny_weights)
     assert path.read_bytes().startswith(b'\x89PNG')
