@@ -17,6 +17,7 @@ _HOME = {
     'ScrollRegressor': 'learners.regression',
     'Adaptation': 'adaptation.settings',
     'Embedder': 'embedding.embedder',
+    'SideBySide': 'embedding.side_by_side',
     'Statistics': 'sums.statistics',
     'mask_statistics': 'sums.masking',
     'sum_masked': 'sums.masking',

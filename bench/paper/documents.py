@@ -25,7 +25,7 @@ from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(<!-- table: (\S+) -->).*?(?=<!-- end of table -->)', re.S)
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
-_WIDER = 'Ridge, square, 5,000'  # a row of experiments/features.yaml
+_WIDER = 'Ridge, square, 5,000'  # a row of experiments/side_by_side.yaml
 
 
 def main_table(root: Path) -> str:
@@ -33,15 +33,15 @@ def main_table(root: Path) -> str:
     ours = load(ROOT / 'experiments/lite_comparison.yaml')
     folder = root / 'results/rows'
     runs = cell_rows(folder, ours.name)
-    wider = cell_rows(folder, 'features')
-    last = f'SCROLL ({_WIDER}) on wider features, no sample in memory'
+    wider = cell_rows(folder, 'side_by_side')
+    last = f'SCROLL ({_WIDER}) on features of two networks, no sample in memory'
     heads = ['']
     rows = {title: [title] for title in [*ours.rows, last]}
     for column in ours.columns:
         cells = [ours.cells[title, column] for title in ours.rows]
         in_the_paper = any(cell.paper for cell in cells)
         cells.append(Cell(last, column, {}, None))
-        runs[last, column] = wider[_WIDER, f'EfficientNet-Lite0 96 px, {column.split()[0]}']
+        runs[last, column] = wider[_WIDER, column.split()[0]]
         heads += [column, 'in the paper'] if in_the_paper else [column]
         for cell in cells:
             rows[cell.row].append(result(runs, cell))
