@@ -1,4 +1,4 @@
-"""What arrives when under schedules, as a picture in one scale.
+"""Picture of what arrives when under schedules, in one scale.
 
 python scripts/schedule.py split:5 blurry iid --dataset seq-cifar10
 """
