@@ -4,6 +4,7 @@ backbone. Nothing here imports torch.
 
 import argparse
 import inspect
+import json
 import sys
 
 from bench.cli import flags
@@ -11,6 +12,7 @@ from core.arguments import (
     ArgumentParser,
     Arguments,
     ShortHelp,
+    add_rehearsal_args,
     of_signature,
 )
 from core.environment import warn_once
@@ -120,6 +122,21 @@ def accept_buffer_size(parser, words, model: str) -> None:
         'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
     )
     parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
+
+
+def check_names(words: list) -> None:
+    """InputError for a flag that no method, data set or backbone of this project has, and for a
+    wrong value of a buffer's; before torch is imported, which takes seconds. Where there are other
+    plug-ins, they may have any flag."""
+    files = [offers for folder in FOLDERS.values() for offers in folder.files().values()]
+    if 'torch' in sys.modules or any(offer.rank != 1 for offers in files for offer in offers):
+        return
+    parser = base_parser()
+    add_rehearsal_args(parser)
+    known = json.loads((ROOT / 'core/flags.json').read_text())
+    for word in parse_known(parser, words)[1]:
+        if word.startswith('--') and word.partition('=')[0] not in known:
+            parser.refuse(word, known)
 
 
 def parse_known(parser: ArgumentParser, words: list) -> tuple[Arguments, list]:

@@ -18,6 +18,7 @@ from bench.cli.parser import (
     add_model_args,
     add_signature,
     base_parser,
+    check_names,
     parse_known,
     plugin_names,
     shorten_help,
@@ -59,9 +60,6 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         return parser
     if short:
         shorten_help(parser, model.REFUSED_FLAGS)
-    unknown = parse_known(parser, words)[1]
-    if unknown and not HELP.intersection(words):  # rather than that a flag is missing
-        parser.refuse(unknown[0], parser._option_string_actions)
     args = parser.parse_args(words)
     given = args.given
     typed = {flag: Value(getattr(args, flag), 'the command line') for flag in given}
@@ -88,6 +86,8 @@ def _choose(words: list) -> argparse.Namespace:
     parser.set_defaults(**{flag: value for flag, (value, _) in asked.items()})
     chosen, _ = parse_known(parser, words)
     use_checkout(getattr(chosen, 'mammoth', None))
+    if not HELP.intersection(words):
+        check_names(words)
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
         if not HELP.intersection(words) and not getattr(chosen, flag):
