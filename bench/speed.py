@@ -150,29 +150,9 @@ def loading(measure, dim=2048):
 
 
 def embedding(measure, backbone, integers, images):
-    """The online stage, and the integer network, compared with a forward pass. integers: the
-    integer network, or None."""
-    net, preprocessing = backbone
-    embedder = Embedder(net, preprocessing)
-    labels = np.arange(len(images)) % CLASSES
-    bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
-    x = preprocessing(torch.from_numpy(images[: embedder.chunk])).contiguous(
-        memory_format=torch.channels_last
-    )
-
-    @torch.inference_mode()
-    def forward():
-        for _ in range(len(images) // embedder.chunk):
-            bare.features(x)
-
-    def online():
-        learner = Scroll(embedder, buffer_size=500)
-        for part in np.array_split(np.argsort(labels, kind='stable'), 2):
-            learner.partial_fit(images[part], labels[part])
-
-    yield Row('online stage', *measure(online, forward), 'bare forward pass')
+    """The integer network, compared with floating point. integers: None where there is none."""
     if integers is not None:
-        depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in net.modules())
+        depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in backbone[0].modules())
         target = 0.8 if depthwise else 0.35 if has_vnni() else 0.6
         exact = Embedder(*backbone, 'integer', integers=integers)
         stage = 'embedding in integers'

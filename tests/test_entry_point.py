@@ -2,6 +2,7 @@
 not do.
 """
 
+import json
 import subprocess
 import sys
 

@@ -14,7 +14,6 @@ STAGES = (
     'a wrong flag',
     'first batch',
     'load a state',
-    'online stage',
     'in integers',
     'in integers',
     'embedding, exact',

@@ -341,7 +341,7 @@ def run(parse):
 
 
 def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, parse):
-    with refused('--penalty is missing'):
+    with refused('required: --penalty'):
         parse('early', '--lr 0.1 --buffer_size 20')
     model, *_ = run('early', '--buffer_size 20 --penalty 1.5 --on yes')
     assert model.args.penalty == 3
@@ -412,7 +412,7 @@ def test_a_replay_method_has_its_buffer_whatever_its_parser_declares(run, parse,
     assert len(model.buffer) == 12
     assert model.args.weight == 2
     assert 'no effect' not in capsys.readouterr().err
-    with refused('--buffer_size is missing'):
+    with refused('required: --buffer_size'):
         parse('replay', '--lr', '0.1')
 
 

@@ -503,7 +503,7 @@ def test_values_that_only_its_best_args_have_are_required_without_them(fork):
     words = FLAGS.replace('--lr 0.05', ''), '--mammoth', fork
     args = given(*words, '--load_best_args', model='old')
     assert (args.rate, args.lr) == (0.5, 0.07)
-    with refused('--rate is missing'):
+    with refused('required: --rate'):
         given(*words, '--lr 0.1', model='old')
 
 

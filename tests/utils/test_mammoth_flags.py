@@ -120,7 +120,7 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
         'num_filters': 64,
     }
     assert vars(theirs).items() >= expected.items()
-    with monkeypatch.context() as patched, refused('--lr is missing'):
+    with monkeypatch.context() as patched, refused('required: --lr'):
         patched.setenv('MAMMOTH_DEFAULTS', '1')
         assert given('--lr 0.1').lr_milestones == [35, 45]
         assert given('--mammoth_defaults 0').lr == 0.01
