@@ -92,6 +92,7 @@ class ScrollModel(FrozenModel):
         self.to_file = np.argsort(self.to_stream)
         self.seconds = {'embedding': 0.0, 'statistics': 0.0, 'adaptation': 0.0}
         self.accuracies = None
+        self.adapting = False  # a signal then ends the run at once
         self._force_online = False
         self._segment = []
         self._waiting = []
@@ -191,8 +192,12 @@ class ScrollModel(FrozenModel):
         began = time.perf_counter()
         updates = self.learner.adaptation.updates(len(self.learner.buffer_ or ()))
         progress = track('Adapting', total=updates, quiet=self.args.non_verbose)
-        with progress:
-            self.learner.adapt(lambda loss: progress.update())
+        self.adapting = True
+        try:
+            with progress:
+                self.learner.adapt(lambda loss: progress.update())
+        finally:
+            self.adapting = False
         self.seconds['adaptation'] += time.perf_counter() - began
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

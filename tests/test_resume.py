@@ -27,6 +27,7 @@ from core.rows import read_rows
 from datasets.utils import readers, scheduled_dataset
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
+from scroll.adaptation.training import Trainee
 from scroll.embedding.integer_network import golden_images
 from scroll.ground.archive import take_lock
 from tests.bench.test_model_state import different
@@ -540,6 +541,37 @@ def test_a_signal_ends_a_run_at_the_next_step(
     model, dataset, args = start(tmp_path / 'whole', 'er', '--lr 0.05')
     [row], _ = rows_below(tmp_path / 'run')
     assert row['accuracy_per_task'] == train(model, dataset, args)['accuracy_per_task']
+
+
+def test_a_signal_ends_an_adaptation_at_once(command_line, tiny_weights, tmp_path, monkeypatch):
+    words = [
+        '--model scroll --dataset seq-digits --model_config base --weights',
+        tiny_weights,
+        '--n_splits 2 --buffer_size 20 --iterations 9 --non_verbose 1 --checkpoint_every 1e-9',
+    ]
+    code, _, _ = command_line(*words, '--base_path', tmp_path / 'whole')
+    assert code == 0
+    update = Trainee.update
+    updates = []
+
+    def stop_after_two(self, *given):
+        updates.append(1)
+        if len(updates) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(self, *given)
+
+    monkeypatch.setattr(Trainee, 'update', stop_after_two)
+    words += ['--base_path', tmp_path / 'run']
+    code, _, err = command_line(*words)
+    assert code == 143
+    assert len(updates) == 2
+    assert err.splitlines()[-1].endswith('goes on from the last checkpoint')
+    code, out, _ = command_line(*words)
+    assert code == 0
+    assert 'continuing the interrupted run' in out
+    assert len(updates) == 2 + 9
+    whole, resumed = (rows_below(tmp_path / name)[0][0] for name in ('whole', 'run'))
+    assert resumed['adapted_digest'] == whole['adapted_digest']
 
 
 @pytest.mark.parametrize(

@@ -66,14 +66,15 @@ class Checkpoints:
             hint = self.resume_hint()
             self._release()
         if kind is KeyboardInterrupt and self.active:
-            raise Interrupted(f'interrupted; {hint}', 128 + signal.SIGINT)
+            raise Interrupted(f'interrupted; {hint}', 128 + (self.stop or signal.SIGINT))
 
     def _on_signal(self, number: int, frame) -> None:
         if os.getpid() != self._process:  # a loader's worker: its run will end it
             return
-        if self.stop is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
+        again = self.stop is not None and number == signal.SIGINT
         self.stop = self.stop or number
+        if again or getattr(self.state.model, 'adapting', False):  # which may take minutes
+            raise KeyboardInterrupt
         print('stopping after this step; Ctrl-C stops at once', file=sys.stderr, flush=True)
 
     def restore(self):
