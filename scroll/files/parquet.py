@@ -38,7 +38,9 @@ class Table:
         self.dim = 0
         self.x_names: tuple | None = None
         self._read = {name: [column] for name, column in match_columns(self.names, columns).items()}
-        matching = fnmatch.filter(self.names, columns.get('X', ''))
+        # a label that is a feature would be its own prediction
+        free = [name for name in self.names if [name] not in self._read.values()]
+        matching = fnmatch.filter(free, columns.get('X', ''))
         if matching:  # a column of this very name goes first
             self._read = {'X': matching} | self._read
         if names is not None:

@@ -135,6 +135,13 @@ def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, o
     assert digests(learner) == digests(expected)
 
 
+def test_no_pattern_takes_labels_and_names_of_samples_for_features(here, command):
+    write('wide', id=list(range(len(Y))), y=np.arange(len(Y)) % 3)
+    _, of_features, _ = command('learn', 'x.parquet', '--columns', 'X=f*', '-o', 'some.npz')
+    _, of_all, _ = command('learn', 'x.parquet', '--columns', 'X=*', '-o', 'all.npz')
+    assert of_all == of_features
+
+
 def test_what_is_to_test_is_not_learned(here, command):
     words = write('npz', split=SPLIT)
     expected = Scroll(buffer_size=0).fit(X[TRAIN], Y[TRAIN])
