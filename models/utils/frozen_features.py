@@ -53,9 +53,8 @@ def _stages(text: str) -> str:
 
 def _others(text: str) -> str:
     for part in text.split(','):
-        _, at, size = part.partition('@')
-        if at:
-            whole(1)(size)
+        if '@' in part:
+            whole(1)(part.partition('@')[2])
     return text
 
 

@@ -31,13 +31,12 @@ class SideBySide:
         if len(embedders) < 2:
             raise InputError(f'{len(embedders)} embedders side by side: expected two or more')
         self.embedders = embedders
-        digests = [one.digest for one in embedders]
-        self.digest = hashlib.sha256(' '.join(digests).encode()).hexdigest()
+        digests = ' '.join(one.digest for one in embedders)
+        self.digest = hashlib.sha256(digests.encode()).hexdigest()
         self.dim = sum(one.dim for one in embedders)
-        places = dict.fromkeys(one.valid_on for one in embedders)
-        named = [place for place in places if place != 'every machine']
-        self.dtype = 'float32' if named else 'exact'
-        self.valid_on = '; '.join(named) or 'every machine'
+        places = sorted({one.valid_on for one in embedders} - {'every machine'})
+        self.dtype = 'float32' if places else 'exact'
+        self.valid_on = '; '.join(places) or 'every machine'
 
     def features(self, images) -> np.ndarray:
         """Return features float32 (N, d), each part of unit length. images: as of

@@ -347,6 +347,8 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         window = self.window
         if window is not None:
             whole('window', window, 1)
+            if learned and learned.added.total - learned.gone.total != len(learned.recent):
+                raise InputError('window: some samples were learned without one: fit again')
         (X, names), y = self._checked(X, learned, y, _with_targets)
         if learned is None:
             grid = self._new_grid(X, y.reshape(len(y), -1), whole_data)

@@ -88,6 +88,17 @@ def test_any_order_batching_and_sharding_ends_in_the_same_bits(cut):
     assert fingerprint(pieces) == fingerprint(sum(shards[1:], shards[0])) == expected
 
 
+def test_samples_that_were_learned_without_a_window_never_leave_so_none_can_begin():
+    plain = clone(NEW).partial_fit(X[:10], Y[:10])
+    before = plain.set_params(window=5).digest()
+    with refused('window: some samples were learned without one'):
+        plain.partial_fit(X[10:], Y[10:])
+    assert plain.digest() == before
+    rolling = clone(NEW).set_params(window=5).partial_fit(X[:10], Y[:10])
+    rolling.set_params(window=8).partial_fit(X[10:20], Y[10:20])
+    assert rolling.statistics_.total == 8
+
+
 def test_what_is_removed_was_never_there():
     both = clone(NEW).fit(X, Y).partial_fit(X[:20], Y[:20]).remove(X, Y)
     assert fingerprint(both) == fingerprint(clone(NEW).fit(X[:20], Y[:20]))
