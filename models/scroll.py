@@ -193,11 +193,9 @@ class ScrollModel(FrozenModel):
         updates = self.learner.adaptation.updates(len(self.learner.buffer_ or ()))
         progress = track('Adapting', total=updates, quiet=self.args.non_verbose)
         self.adapting = True
-        try:
-            with progress:
-                self.learner.adapt(lambda loss: progress.update())
-        finally:
-            self.adapting = False
+        with progress:
+            self.learner.adapt(lambda loss: progress.update())
+        self.adapting = False
         self.seconds['adaptation'] += time.perf_counter() - began
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

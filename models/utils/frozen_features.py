@@ -52,9 +52,8 @@ def _stages(text: str) -> str:
 
 
 def _others(text: str) -> str:
-    for part in text.split(','):
-        if '@' in part:
-            whole(1)(part.partition('@')[2])
+    for part in text.split('@')[1:]:
+        whole(1)(part.split(',')[0])
     return text
 
 
