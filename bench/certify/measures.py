@@ -154,7 +154,8 @@ class TestSet:
     """Embedded test samples, sorted by class, lifted once.
 
     Attributes:
-        size: D, numbers of a lifted feature. sizes: int64 (K,), samples of each class."""
+        size: D, numbers of a lifted feature.
+        sizes: int64 (K,), samples of each class."""
 
     __test__ = False  # not a test case of pytest
 
