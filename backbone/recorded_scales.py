@@ -17,7 +17,7 @@ from scroll.embedding.embedder import state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.quantisation import quantise_with_scales, scales_of
-from scroll.ground.archive import atomic_write, read_json
+from scroll.ground.archive import read_json, write_text
 from scroll.ground.errors import InputError
 
 FORMAT = 'scroll-scales-2'
@@ -43,8 +43,7 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
         'networks': networks,
         'about': about,
     }
-    with atomic_write(path) as file:
-        file.write(f'{json.dumps(content, indent=1)}\n'.encode())
+    write_text(path, f'{json.dumps(content, indent=1)}\n')
     return content
 
 

@@ -35,7 +35,7 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.precision import has_instructions, resolve_precision
 from scroll.ground.grid import GRID_BITS, quantise
 from scroll.ground.progress import track
-from scroll.heads.predictors import ncc, ridge
+from scroll.heads.predictors import ridge
 from scroll.learners.learner import Scroll
 from scroll.sums.statistics import Statistics
 from utils.evaluate import serve
@@ -248,21 +248,6 @@ def memory():
         yield Row(f'learning 1,000,000 x 64, buffer of {size}', used, 0.256, 'X', 1.5, 'MB')
 
 
-def prediction(measure, dim, classes=1000):
-    """Labels of features, compared with logits in float64."""
-    features = quantise(np.random.default_rng(0).normal(size=(SAMPLES, dim)))
-    head = ncc(Statistics(dim).add(features, np.arange(SAMPLES) % classes))
-    weight, bias = head.linear
-
-    def plain():
-        for part in np.array_split(features, 50):
-            (np.ldexp(part.astype(float), -GRID_BITS) @ weight.T + bias).argmax(axis=1)
-
-    times = measure(partial(head.predict, features), plain)
-    stage = f'prediction, {SAMPLES:,} features, {classes:,} classes'
-    yield Row(stage, *times, 'float64 logits', 1.1)
-
-
 def adaptation(backbone, images, updates: int):
     """An update of the adapters, compared with one of the whole network; the fastest of
     `updates`.
@@ -281,7 +266,6 @@ def adaptation(backbone, images, updates: int):
     full = update('full')
     yield Row('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
     yield Row('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
-    yield Row('full tuning, exact', update('full', exact=True), full, 'in float32', 5)
     yield with_matrix_units(
         'adaptation in bfloat16',
         'in float32',
@@ -357,7 +341,6 @@ def main():
         'sums',
         'vectors',
         'memory',
-        'prediction',
         'adaptation',
         'er',
     )
@@ -389,7 +372,6 @@ def main():
         sums(measure, dim),
         vectors(measure),
         memory(),
-        prediction(measure, dim),
         adaptation(backbone, images, 5 * options.rounds),
         steps(measure, options.weights, backbone[1].input_size),
     )

@@ -173,6 +173,8 @@ def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
                 keys = _keys(block.id) if 'id' in file.has else sample_keys(units)
                 test = keys / 2.0**64 < test_share
             parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
+        if not parts:
+            raise InputError(f'{files[0].path}: there are no such samples')
     except InputError as error:
         raise InputError(f'--{flag} {error}') from error
     return parts, files[0].names

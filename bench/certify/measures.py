@@ -17,7 +17,7 @@ from functools import reduce
 
 import numpy as np
 
-from scroll.ground.archive import atomic_write, read_errors, read_json, write_errors
+from scroll.ground.archive import read_errors, read_json, write_text
 from scroll.ground.errors import InputError
 from scroll.heads.predictors import LinearPredictor
 from scroll.learners.learner import Scroll
@@ -40,8 +40,7 @@ _PARTS = {
 
 def write(path, certificate: dict) -> None:
     """Write it whole or not at all, with its folder; InputError if it cannot be written."""
-    with write_errors(path), atomic_write(path) as file:
-        file.write(f'{json.dumps(certificate, indent=1)}\n'.encode())
+    write_text(path, f'{json.dumps(certificate, indent=1)}\n')
 
 
 def read(path) -> dict:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from core.rows import read_rows
-from scroll.ground.archive import atomic_write, locked, write_errors
+from scroll.ground.archive import atomic_write, locked, write_errors, write_text
 from scroll.ground.grid import little_endian
 
 
@@ -70,8 +70,7 @@ def keep_rows(path: Path, columns, model: str, rows: list) -> None:
         kept += [{**row, 'model': model} for row in rows]
         kept.sort(key=lambda row: row['model'])
         table = pd.DataFrame(kept, columns=list(columns), dtype=object)
-        with write_errors(path), atomic_write(path) as file:
-            file.write(table.to_csv(index=False, lineterminator='\n').encode())
+        write_text(path, table.to_csv(index=False, lineterminator='\n'))
 
 
 def single(digests) -> str:

@@ -33,7 +33,7 @@ from bench.paper.experiments import (
 from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from scroll.ground.archive import atomic_write, write_errors
+from scroll.ground.archive import write_text
 from scroll.ground.errors import InputError
 
 _FIRST = (
@@ -98,12 +98,6 @@ def _committed(row: dict, args) -> dict:
     return without_paths(lasting) | {'run_key': as_text(key)}
 
 
-def write(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with write_errors(path, '--out:'), atomic_write(path) as file:
-        file.write(text.encode())
-
-
 class Report:
     """The files below one `--out`: committed rows, and the pages made from them.
 
@@ -142,7 +136,7 @@ class Report:
             table = pd.DataFrame(collected)
             first = [name for name in _FIRST if name in table]
             table = table[first + sorted(table.columns.difference(first))]
-            write(path, table.to_csv(index=False, lineterminator='\n'))
+            write_text(path, table.to_csv(index=False, lineterminator='\n'))
         else:
             path.unlink(missing_ok=True)
 
@@ -196,7 +190,7 @@ class Report:
         text = tables.markdown(experiment, runs, findings, facts, self.choices(name))
         if picture.is_file():
             text += f'\n![{experiment.title}]({picture.name})\n'
-        write(folder / f'{name}.md', text)
+        write_text(folder / f'{name}.md', text)
         verdicts = [finding.verdict for finding in findings]
         counts = [f'{verdicts.count(v)} {v}' for v in claims.VERDICTS if v in verdicts]
         filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
@@ -220,7 +214,7 @@ class Report:
             )
         if others:
             text += _OTHERS + ''.join(others)
-        write(self.out / 'README.md', text)
+        write_text(self.out / 'README.md', text)
         return list(lines)
 
 

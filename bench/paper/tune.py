@@ -33,7 +33,7 @@ from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
 from core.rows import append_row, read_rows
 from scroll.adaptation import Adaptation
-from scroll.ground.archive import atomic_write, take_lock
+from scroll.ground.archive import take_lock, write_text
 from scroll.ground.errors import InputError
 
 CONFIG = ROOT / 'models' / 'config'
@@ -366,8 +366,7 @@ def write_rule(path: Path, tuned: dict) -> None:
     rules.sort(key=lambda rule: len(rule['when']) if 'weights' in rule['when'] else 0)
     content['best'] = rules
     text = head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=150)
-    with atomic_write(path) as file:
-        file.write(text.encode())
+    write_text(path, text)
 
 
 def main():

@@ -19,6 +19,7 @@ NAMES = {
     'y': ('y', 'labels', 'label', 'targets', 'target'),
     'id': ('id',),
     'split': ('split',),
+    'where': (),  # <column>=<value>: of the rows with this value
 }
 MAX_WIDTH = 1 << 16  # features of a sample are fewer
 _KINDS = {'npz': b'PK\x03\x04', 'npy': b'\x93NUMPY', 'parquet': b'PAR1'}
@@ -28,10 +29,15 @@ def columns_of(text: str) -> dict:
     """Return 'X=embedding,y=label' as a dict; InputError if it is something else."""
     pairs = [item.partition('=') for item in text.split(',')]
     columns = {name: column for name, _, column in pairs}
-    if not all(columns.values()) or not columns.keys() <= NAMES.keys() or len(columns) < len(pairs):
+    if (
+        not all(columns.values())
+        or not columns.keys() <= NAMES.keys()
+        or len(columns) < len(pairs)
+        or '=' not in columns.get('where', '=')
+    ):
         raise InputError(
             f'columns {text!r}: expected X=<name>, joined by commas, also of '
-            f'{", ".join(list(NAMES)[1:])}, each once'
+            f'{", ".join(list(NAMES)[1:-1])}, and where=<column>=<value>, each once'
         )
     return columns
 
@@ -42,6 +48,8 @@ def match_columns(names: list, columns: dict) -> dict:
     out = {}
     for name, usual in NAMES.items():
         candidates = [columns[name]] if name in columns else usual
+        if name == 'where':
+            candidates = [text.partition('=')[0] for text in candidates]
         present = [column for column in candidates if column in names]
         if len(present) > 1 and present[0] != name:
             raise InputError(

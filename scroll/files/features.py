@@ -110,11 +110,13 @@ class FeatureFile:
             source = self._reader()
             size = max(min(self.block, BLOCK_BYTES // (8 * source.dim or 1)), 1)
             start = 0
+            value = self._columns.get('where', '').partition('=')[2]
             for columns in source.blocks(size):
+                where = columns.pop('where', None)
                 with prefixed(f'samples {start} to {start + len(columns["X"]) - 1}'):
                     block = _checked(Block(**columns), start)
                 start += len(block.X)
-                yield block
+                yield block if where is None else block.part(where.astype(str) == value)
 
 
 def open_files(

@@ -51,9 +51,7 @@ def learn(
             if learned:
                 parts = learner.end_part()
     if not learned:
-        raise InputError(
-            f'{files[0].path}: there are no samples of the split that is to be learned'
-        )
+        raise InputError(f'{files[0].path}: there are no samples that are to be learned')
     warn_of_repeated(parts)
     return learned, total
 
@@ -105,8 +103,8 @@ def predict(
     score_names = [f'score {label}' for label in learner.classes_] if scores else []
     header = ['id', 'label', *(['y'] if labelled else []), *score_names]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
-    samples = sum(file.rows for file in files)
-    with write_errors(out), writing as target, track('Predicting', total=samples) as progress:
+    rows = sum(file.rows for file in files)
+    with write_errors(out), writing as target, track('Predicting', total=rows) as progress:
         sys.stdout.flush()
         text = codecs.getwriter('utf-8')(target, 'backslashreplace')
         lines = csv.writer(text, lineterminator='\n')
@@ -127,8 +125,6 @@ def predict(
             total += len(labels)
             progress.update(len(labels))
         if not total:
-            raise InputError(
-                f'{files[0].path}: there are no samples of the split that is to be predicted'
-            )
+            raise InputError(f'{files[0].path}: there are no samples that are to be predicted')
         target.flush()
     return right if labelled else None, total

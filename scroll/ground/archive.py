@@ -130,6 +130,12 @@ def write_errors(path, flag: str = ''):
         raise InputError(f'{flag} {path} cannot be written ({error.strerror})'.lstrip()) from error
 
 
+def write_text(path, text: str) -> None:
+    """Write a text file, whole or not at all; InputError if it cannot be written."""
+    with write_errors(path), atomic_write(path) as file:
+        file.write(text.encode())
+
+
 def locked(path, on_wait=None):
     """Hold `path`, if it is there, from before it is read until it is replaced: `with locked(path):
     ...`. Of several processes and threads that do, one works at a time.

@@ -227,9 +227,8 @@ class Form(NamedTuple):
 
     Attributes:
         build: (rank, random generator, **options) -> segments.
-        options: name -> (reader, default as text or None). `order`, of the classes, and `batch` are
-        not given
-            to `build`, except `batch` to forms that repeat samples.
+        options: name -> (reader, default as text or None). `order`, of the classes, `every` and
+            `batch` are not given to `build`, except `batch` to forms that repeat samples.
         argument: the option that stands behind the colon by itself.
         task_free: no task boundaries; otherwise each segment is a task, before `batch` cuts it.
         covers: see `scroll.streams.schedules.Schedule`."""
@@ -242,14 +241,14 @@ class Form(NamedTuple):
 
 
 _ORDER = {'order': (str, 'label')}
-_BATCH = {'batch': (optional, None)}
-_PIECES = {'batch': (optional, '32')}
+_BATCH = {'batch': (optional, None), 'every': (whole, '1')}
+_PIECES = _BATCH | {'batch': (optional, '32')}
 _BLURRY = {'tasks': (parts, '5'), 'major': (percent, '50'), 'minor': (percent, '10')} | _PIECES
 FORMS = {
     'split': Form(split, {'n': (whole, None)} | _ORDER | _BATCH, 'n'),
     'inc': Form(inc, {'n': (whole, None), 'b': (from_zero, '0')} | _ORDER | _BATCH, 'n'),
     'iid': Form(iid, _BATCH),
-    'single': Form(iid, {'batch': (optional, '1')}),
+    'single': Form(iid, _BATCH | {'batch': (optional, '1')}),
     'gaussian': Form(gaussian, {'sigma': (positive, '0.5')} | _PIECES | _ORDER, task_free=True),
     'gaussian-resample': Form(
         gaussian_resample,
@@ -283,6 +282,6 @@ GRAMMAR = (
     'inc:<n>[,b=<first>][,order=..], iid, single, gaussian[:sigma=<s>][,order=..], '
     'gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
     'siblurry[:..], recurring:<n>[,times=<r>][,order=..], imbalanced:<n>[,ratio=<r>][,order=..] or '
-    'file:<path>, each with an optional ,batch=<b>; for example split:50  split:10,order=random  '
-    'iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10'
+    'file:<path>, each with an optional ,batch=<b>[,every=<c>]; for example split:50  '
+    'split:10,order=random  iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10'
 )

@@ -91,7 +91,7 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     """Build the schedule that `spec` describes over samples with these labels.
 
     spec: see `GRAMMAR`; `batch=<b>` cuts each segment of a form into pieces of b (the last may be
-        smaller); tasks stay.
+        smaller); tasks stay. `every=<c>` keeps the first of each c pieces of the stream.
     labels: (N,), whole numbers or text.
     seed: of the run; the schedule draws from a stream of its own.
     InputError: a malformed spec, or one that does not fit the labels."""
@@ -109,7 +109,11 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
         if 'order' in values:
             rank = np.argsort(_arrival(values.pop('order'), classes, random))[rank]
         batch = values.get('batch') if form.covers == 'repeats' else values.pop('batch')
-        segments = [part for part in form.build(rank, random, **values) if len(part)]
+        every = values.pop('every', 1)
+        segments = form.build(rank, random, **values)
+        if every > 1:
+            segments = _first_of_each(every, segments, batch, rank)
+        segments = [part for part in segments if len(part)]
     except InputError as error:
         hint = '' if options.get('path') else f'; {GRAMMAR}'  # a file has a grammar of its own
         raise InputError(f'schedule {spec!r}: {error}{hint}') from None
@@ -123,9 +127,27 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
         ends[[0, -1]] if form.task_free else ends,
         spec,
         form.task_free,
-        form.covers,
+        'part' if every > 1 else form.covers,
         len(labels),
     )
+
+
+def _first_of_each(every: int, segments: list, batch: int | None, rank: np.ndarray) -> list:
+    """Return what a learner sees of the segments while each piece of `batch` samples takes it as
+    long as `every` of them take to come.
+    """
+    if not batch:
+        raise InputError(f'every={every} counts pieces: say how long they are, as in batch=32')
+    kept = []
+    start = 0
+    for segment in segments:
+        piece = start + np.arange(len(segment)) // batch
+        kept.append(segment[piece % every == 0])
+        start += -(-len(segment) // batch)
+    lost = np.setdiff1d(rank, rank[np.concatenate(kept)])
+    if len(lost):
+        raise InputError(f'every={every} leaves no sample of {len(lost)} classes')
+    return kept
 
 
 def is_task_free(spec: str) -> bool:

@@ -323,14 +323,6 @@ class Statistics:
                 'head and lift'
             )
 
-    def without_lift(self) -> 'Statistics':
-        """Return the statistics of the same samples, not lifted: u comes first in h."""
-        u = np.r_[: self.dim, self.size]
-        classes, counts, sums, gram = self._complete()
-        return Statistics(self.dim, by_class=self.by_class).assign(
-            classes, counts, sums[:, u], gram[..., u[:, None], u]
-        )
-
     def of_class(self, label) -> 'Statistics':
         """Return the statistics of one class; InputError unless `by_class`."""
         sums = self._complete()._replace(gram=self.grams)

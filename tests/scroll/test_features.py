@@ -135,6 +135,23 @@ def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, o
     assert digests(learner) == digests(expected)
 
 
+@pytest.mark.parametrize('kind', ['npz', 'parquet', 'wide'])
+def test_the_rows_of_one_value_are_learned_and_predicted_alone(here, command, monkeypatch, kind):
+    '''As of a table that has the embeddings of several networks.'''
+    monkeypatch.setattr(FeatureFile, 'block', 7)  # some have no such row
+    network = np.where(np.arange(300) // 50 % 2, 'vit', 'resnet')
+    expected = Scroll(buffer_size=0).fit(X[network == 'vit'], Y[network == 'vit'])
+    words = write(kind, network=network)
+    columns = 'X=f*' if kind == 'wide' else 'y=y'
+    where = [words[0], '--columns', f'{columns},where=network=vit']
+    code, out, err = command('learn', *where, '-o', 's.npz')
+    assert (code, out, err) == (0, f'{expected.digest()}\n', 'learned 150 of 300 samples\n')
+    assert command('predict', 's.npz', *where, '-o', 'p.csv')[0] == 0
+    assert [row['label'] for row in rows_of('p.csv')] == [
+        str(label) for label in expected.predict(X[network == 'vit'])
+    ]
+
+
 def test_no_pattern_takes_labels_and_names_of_samples_for_features(here, command):
     write('wide', id=list(range(len(Y))), y=np.arange(len(Y)) % 3)
     _, of_features, _ = command('learn', 'x.parquet', '--columns', 'X=f*', '-o', 'some.npz')
@@ -385,6 +402,11 @@ WRONG = {
         lambda: [*write('npz'), '--columns', 'split=part'],
         'label/targets/target, part',
     ),
+    'no such rows': (lambda: [*write('npz', a=Y), '--columns', 'where=a=12'], 'no samples'),
+    'rows by a column that is not there': (
+        lambda: [*write('npz'), '--columns', 'where=a=1'],
+        'target, a=1: it has X, y',
+    ),
     'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: it has X of 9'),
     'labels of both kinds': (with_other('npz', X=X, y=WORDS), 'z.npz'),
     'lists of lists': (
@@ -439,6 +461,7 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, r
         ('learn x.npz -o out --split test', 'no split'),
         ('learn x.npz -o out --columns z=X', 'X=<name>'),
         ('learn x.npz -o out --columns X=a,X=b', 'once'),
+        ('learn x.npz -o out --columns where=y', 'where=<column>=<value>'),
         ('learn x.npz -o x.npz/out', 'x.npz'),
         ('learn x.npz -o .', 'cannot be written'),
         ('add x.npz x.npz -o out', 'scroll-state'),

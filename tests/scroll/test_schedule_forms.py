@@ -170,6 +170,38 @@ def test_an_imbalanced_split_decays_exponentially():
     assert table('imbalanced:2,ratio=100000').sum(axis=0).min() == 1
 
 
+@quick
+@given(
+    st.sampled_from(['split:3', 'iid', 'gaussian', 'blurry', 'imbalanced:2,ratio=2']),
+    st.integers(1, 40),
+    st.integers(1, 9),
+)
+def test_every_keeps_the_first_of_so_many_pieces_in_its_task(form, batch, every):
+    whole = make_schedule(f'{form},batch={batch}', LABELS)
+    if batch * every > 40:  # whole classes might be lost
+        every = 1
+    kept = make_schedule(f'{form},batch={batch},every={every}', LABELS)
+    pieces = list(whole.segments())[::every]
+    assert list(map(list, kept.segments())) == list(map(list, pieces))
+    numbers = np.searchsorted(whole.cuts, whole.tasks)  # of the piece that begins each task
+    assert np.searchsorted(kept.cuts, kept.tasks).tolist() == (-(-numbers // every)).tolist()
+    assert kept.covers == (whole.covers if every == 1 else 'part')
+
+
+@pytest.mark.parametrize(
+    'spec, word',
+    [
+        ('split:2,every=2', 'batch=32'),
+        ('split:10,batch=60,every=2', 'no sample of 5 classes'),
+        ('gaussian-resample:every=2', 'cannot read'),
+        ('iid,batch=2,every=0', 'positive'),
+    ],
+)
+def test_what_cannot_be_skipped_is_said(spec, word):
+    with refused(word):
+        make_schedule(spec, LABELS)
+
+
 def test_a_file_is_taken_as_it_is(tmp_path):
     path = tmp_path / 'stream.txt'
     path.write_text('2 0\n\n1 4 3\n')
