@@ -14,13 +14,12 @@ import pandas as pd
 from scipy import stats
 
 from bench.paper.experiments import Cell, cell_rows, load
-from bench.paper.report import write
 from bench.paper.tables import md_table, number, paper_result, result
 from bench.results import plots, style
 from core.arguments import ArgumentParser
 from core.configs import read_yaml
 from core.plugins import ROOT
-from scroll.ground.archive import read_json
+from scroll.ground.archive import read_json, write_text
 from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(<!-- table: (\S+) -->).*?(?=<!-- end of table -->)', re.S)
@@ -189,7 +188,7 @@ def update(root: Path, paths: list) -> list:
         text = path.read_text(encoding='utf-8')
         new = _BLOCK.sub(lambda block: f'{block[1]}\n\n{TABLES[block[2]](root)}\n\n', text)
         if new != text:
-            write(path, new)
+            write_text(path, new)
             changed.append(path)
     return changed
 
