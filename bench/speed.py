@@ -120,8 +120,11 @@ def command(*words: str) -> partial:
 
 def start(rounds: int, name: str):
     """Commands in processes of their own, compared with an import of torch."""
-    run = f'main.py --model er --dataset seq-digits --weights {name} --lr 0.1 --buffer_size 9'
-    words = [*run.split(), '--device', 'cpu', '--disable_log', '1', '--non_verbose']
+    run = (
+        f'main.py --model er --dataset seq-digits --weights {name} --lr 0.1 --buffer_size 9 '
+        '--device cpu --disable_log 1 --non_verbose'
+    )
+    words = run.split()
 
     def processor_time():
         return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])

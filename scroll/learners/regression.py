@@ -425,7 +425,10 @@ def _reals(grid: FeatureGrid, rows: np.ndarray) -> np.ndarray:
 
 def _with_targets(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
     """X and the targets, checked."""
-    return check_X_y(X, y, dtype='float64', multi_output=True, y_numeric=True, estimator=estimator)
+    X, y = check_X_y(X, y, dtype='float64', multi_output=True, y_numeric=True, estimator=estimator)
+    if y.dtype.kind not in 'biuf':
+        raise InputError(f'y has dtype {y.dtype}: expected numbers')
+    return X, y
 
 
 def _one_class(rows: np.ndarray) -> np.ndarray:

@@ -170,6 +170,7 @@ def test_files_and_pickles_have_all_of_it(tmp_path):
         ({'window': 9}, lambda m: m.fit(X, Y).remove(X[:1], Y[:1]), 'window'),
         ({'window': 9}, lambda m: m.fit(X, Y) + m, 'window'),
         ({}, lambda m: m.fit(X, Y).partial_fit(X, Y[:, 0]), '1 targets, expected 2'),
+        ({}, lambda m: m.fit(X, Y.astype(str)), 'y has dtype <U32: expected numbers'),
         ({}, lambda m: m.fit(X, Y).remove(X + 1, Y), 'do not contain'),
         ({}, lambda m: m.fit(X, Y) + clone(m).set_params(limit=2**15).fit(X, Y), 'limits'),
         ({}, lambda m: m.fit(X, Y).remove(X, Y).predict(X), 'first sample'),
