@@ -28,12 +28,11 @@ import scroll
 from bench.cli.parsing import parse_args
 from bench.paper import documents
 from scroll.heads import registry
+from tests import notebooks
 from tests.conftest import ROOT
+from tests.notebooks import FENCE
 
 PAGES = [*documents.documents(ROOT), ROOT / 'CONTRIBUTING.md', ROOT / 'RELEASING.md']
-_FENCE = re.compile(
-    r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$', re.M | re.S
-)
 _FOLDERS = 'backbone|bench|core|datasets|experiments|models|scripts|scroll|tests|utils'
 _WORDS = re.compile(r'\b(anew|beside|bears|is told|so many)\b', re.I)
 
@@ -56,7 +55,7 @@ def text_of(path: Path) -> str:
 def blocks_of(path: Path) -> list:
     text = text_of(path)
     blocks = []
-    for match in _FENCE.finditer(text):
+    for match in FENCE.finditer(text):
         mark, language, code = match.groups('')
         if mark == 'output':
             blocks[-1] = blocks[-1]._replace(output=code)
@@ -98,8 +97,8 @@ def test_blocks_links_and_inline_commands_lead_somewhere():
     targets = re.findall(r'^([\w-]+):', text_of(ROOT / 'Makefile'), re.M)
     for page in PAGES:
         text = text_of(page)
-        prose = _FENCE.sub('', text)
-        assert text.count('```') == 2 * len(_FENCE.findall(text)), page
+        prose = FENCE.sub('', text)
+        assert text.count('```') == 2 * len(FENCE.findall(text)), page
         for link in re.findall(r'\]\(([^)#]*)(?:#[^)]*)?\)', text):
             web = link.startswith('https://')
             assert web or not link or (page.parent / link).exists(), (page, link)
@@ -228,6 +227,12 @@ def test_commands_are_understood(block):
             assert os.access(ROOT / program, os.X_OK), program
         else:
             assert [program, *words[:1]] == ['pip', 'install'], program
+
+
+def test_notebooks_are_the_walks():
+    """Made by `python -m tests.notebooks`."""
+    for page in notebooks.pages():
+        assert text_of(page.with_suffix('.ipynb')) == notebooks.notebook(page), page
 
 
 def test_numbers_are_those_of_the_rows(tmp_path):
