@@ -236,31 +236,29 @@ class ScrollModel(FrozenModel):
         if adapted is not None:
             digests += f', f* {adapted.digest()[:16]} (on {adapted.made_on})'
         lines = [
-            digests,
-            f'statistics and f_T are the same in any order of {samples}, on '
+            f'statistics and online classifier f_T are the same in any order of {samples}, on '
             + self.embedder.valid_on,
+            f'digests, whole in the row: {digests}',
         ]
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines.append(f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics')
         if adapted is not None:
             lines.append(
-                f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
-                f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})'
+                f'online classifier f_T {online:.2f} %, adapted model f* {final:.2f} % '
+                f'({adapted.mode}, on {len(learner.buffer_)} stored samples)'
             )
             if final < online:
                 lines.append(
                     'warning: f* does worse than f_T here: fewer --iterations or smaller steps '
                     '(--adapt_lr, --classifier_lr) may help'
                 )
-        seconds = ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())
-        return [*lines, f'online stage: {seconds}']
+        return lines
 
     def results(self) -> dict:
         learner = self.learner
         adapted = self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
         row = {
-            'processes': 1,
             'online_accuracy': online,
             'adapted_accuracy': final if adapted else None,
             'statistics_digest': learner.digest(),

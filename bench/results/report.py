@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from bench import flag_words
 from bench.results.keys import key_text
 from bench.resume.state import Kept
 from core import rows as results
@@ -22,6 +23,16 @@ from utils import metrics
 from utils.loggers import settings
 
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
+# of a run that learns every sample of its stream, task after task
+_WHOLE = {
+    'debug_mode': 0,
+    'joint': 0,
+    'inference_only': 0,
+    'validation': 0,
+    'label_perc': 1,
+    'label_perc_by_class': 1,
+    'shard': None,
+}
 
 
 class Record(Kept):
@@ -112,7 +123,6 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
         rows[setting] = {
             **_accuracies(record, which, args.enable_other_metrics),
             **common,
-            **_at_the_end(record, which),
             **anytime.results(),
             **({} if rows else of_model),
             **{k: v for k, v in arguments.items() if k not in common},
@@ -120,13 +130,13 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
         }
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
-    _print_summary(model, dataset, rows, record, paths)
+    _print_summary(model, rows, record, paths)
     return next(iter(rows.values()))
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
-    """The leading columns: mean accuracy after each task, and with `transfer` how tasks changed
-    others.
+    """Mean accuracy after each task, with `transfer` how tasks changed others, and accuracies at
+    the end.
     """
     R = (record.class_il, record.task_il)[which]
     row = {f'task{record.first + i + 1}': round(metrics.mean(part), 4) for i, part in enumerate(R)}
@@ -134,12 +144,7 @@ def _accuracies(record: Record, which: int, transfer: bool) -> dict:
     if transfer and len(R) > 1:
         forward = metrics.forward_transfer(record.before[which], record.untrained[which])
         row |= zip(_METRICS, (forward, metrics.backward_transfer(R), metrics.forgetting(R)))
-    return row
-
-
-def _at_the_end(record: Record, which: int) -> dict:
-    R = (record.class_il, record.task_il)[which]
-    row = {
+    row |= {
         'final_accuracy': _weighted(R[-1], record.test_sizes),
         'average_incremental_accuracy': round(metrics.average_incremental_accuracy(R), 4),
         'accuracy_per_task': json.dumps(np.round(R[-1], 4).tolist()),
@@ -175,31 +180,43 @@ def _machine(model, record: Record) -> dict:
     )
 
 
-def _print_summary(model, dataset, rows: dict, record: Record, paths: dict) -> None:
-    """Print accuracies, what the method says (SCROLL: digests), and where the files are."""
-    tasks = range(record.first, record.first + len(record.class_il))
-    whole = len(tasks) == dataset.N_TASKS
-    of_tasks = f', tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
-    print(f'\nSummary{"" if whole else of_tasks}')
+def _cuts(row: dict, record: Record) -> str:
+    """What a run left out or did at once, in words: empty where it learned all samples, task after
+    task.
+    """
+    learned = len(record.class_il)
+    tasks = [f'{learned} of {row["n_tasks"]} tasks'] if learned < row['n_tasks'] else []
+    flags = {flag: row[flag] for flag, usual in _WHOLE.items() if row.get(flag, usual) != usual}
+    return ' '.join([*tasks, *flag_words(**flags)])
+
+
+def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
+    """Print accuracies, what the method says (SCROLL: digests), seconds, and where the rows are."""
+    first = next(iter(rows.values()))
+    print(
+        f'\nSummary: {first["model"]} on {first["dataset"]}, schedule {first["schedule"]}, '
+        f'seed {first["seed"]}'
+    )
+    cuts = _cuts(first, record)
+    last = f'task{record.first + len(record.class_il)}'
     for setting, row in rows.items():
-        anytime = f', anytime {row["anytime_accuracy"]:.2f} %' if 'anytime_accuracy' in row else ''
-        test = f', on the real test set {row["test_accuracy"]:.2f} %' if record.test else ''
+        more = [
+            f', {name.replace("_", " ")} {row[name]:.2f} %'
+            for name in ('test_accuracy', 'anytime_accuracy', *_METRICS)
+            if row.get(name) is not None
+        ]
         print(
-            f'  {setting}: final accuracy {row["final_accuracy"]:.2f} %, average incremental '
-            f'{row["average_incremental_accuracy"]:.2f} %{test}{anytime}'
+            f'  {setting}{cuts and f" ({cuts})"}: final accuracy {row["final_accuracy"]:.2f} % of '
+            f'all samples tested (mean over tasks {row[last]:.2f} %), average incremental '
+            f'{row["average_incremental_accuracy"]:.2f} %{"".join(more)}'
         )
     for line in model.summary():
         print(f'  {line}')
-    for name in _METRICS:
-        if row[name] is not None:
-            values = ' \t '.join(
-                f'[{setting.title().replace("-Il", "-IL")}]: {row[name]:.2f}'
-                for setting, row in rows.items()
-            )
-            print(f'{name.replace("_", " ").title()}: {values}')
-    print(f'  backbone: {row["backbone"]}, weights: {row.get("loadcheck") or row["weights"]}')
-    seconds = ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items())
-    print(f'  seconds: {seconds}')
+    print(f'  backbone: {first["backbone"]}, weights: {first.get("loadcheck") or first["weights"]}')
+    *parts, stream, evaluation, total = (
+        f'{name[8:]} {s:.1f}' for name, s in first.items() if name.startswith('seconds_')
+    )
+    print(f'  seconds: {total}, {evaluation}, {stream}', f'({", ".join(parts)})' if parts else '')
     for setting, path in paths.items():
         print(f'  row, {setting}: {path}')
     sys.stdout.flush()

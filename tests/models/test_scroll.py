@@ -143,20 +143,27 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
 
 
 @pytest.mark.parametrize(
-    'flags, header, learned',
+    'flags, cuts, learned',
     [
         ('', '', '1,442'),
         ('--schedule split:5,order=random,batch=7', '', '1,442'),
         ('--schedule gaussian-resample,batches=20,batch=10', '', '200'),
-        ('--start_from 3', ', tasks 4 to 5 of 5', r'\d+'),
-        ('--debug_mode 1 --shard 1/2 --batch_size 8', '', r'1?\d\d'),
+        ('--start_from 3', ' (2 of 5 tasks)', r'\d+'),
+        (
+            '--debug_mode 1 --shard 1/2 --batch_size 8',
+            ' (--debug_mode 1 --shard 1/2)',
+            r'1?\d\d',
+        ),
     ],
 )
-def test_the_summary_counts_the_samples_that_came(ready, capsys, flags, header, learned):
-    train(*ready('--adaptation none', flags))
+def test_the_summary_counts_the_samples_that_came(ready, capsys, flags, cuts, learned):
+    row = train(*ready('--adaptation none', flags))
     out = ' '.join(capsys.readouterr().out.split())
     assert re.search(f'the same in any order of these {learned} samples, on ', out)
-    assert f'Summary{header} ' in out
+    mean = [value for name, value in row.items() if re.fullmatch(r'task\d+', name)][-1]
+    assert f'l{cuts}: final accuracy {row["final_accuracy"]:.2f} % of all samples tested ' in out
+    assert f'(mean over tasks {mean:.2f} %)' in out
+    assert re.search(r', stream [\d.]+ \(embedding [\d.]+, statistics [\d.]+, adap', out)
 
 
 def pass_over(model, dataset, raw=True) -> None:
