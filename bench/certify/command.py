@@ -342,7 +342,7 @@ def certify(options, flags) -> int:
     print(
         f'{model} on {dataset.NAME}: {verdict.report()}',
         *remarks,
-        f'{time.perf_counter() - began:.1f} s, {before} schedules had been run before',
+        f'{time.perf_counter() - began:.1f} s; {before} of the schedules came from an earlier call',
         f'certificate: {path}',
         sep='\n  ',
         flush=True,

@@ -3,7 +3,7 @@ machine.
 
     {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100",
      "command": "python ...",
-     "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
+     "verdict": {"sentence": "the same predictor, bit for bit, under 1005 schedules", ...},
      "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
      "here": {"machine": "x86_64 25 17 AMD EPYC AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"},
      ...}
@@ -261,23 +261,24 @@ class Verdict:
 
     def report(self) -> str:
         """The verdict in lines."""
-        distinct = [f'{count} of {name}' for name, count in self.distinct.items() if count]
-        lines = [self.sentence(), f'digests: {", ".join(distinct)}']
-        for name, values in ('final', self.final), ('average incremental', self.incremental):
+        counts = [f'{name} {count}' for name, count in self.distinct.items() if count]
+        lines = [self.sentence(), f'number of different digests: {", ".join(counts)}']
+        if self.identical and max(self.distinct.values()) > 1:
+            made = '' if self.distinct.get('f*') else ', which was not made'
+            lines.append(f'the stored samples (buffer) differed; only f* depends on them{made}')
+        for name, values in (
+            ('final accuracy', self.final),
+            ('average incremental accuracy, on the way there', self.incremental),
+        ):
             lines.append(
-                f'{name} accuracy {values.mean:.2f} +- {values.deviation:.2f} %, '
-                f'worst {values.worst:.2f}'
+                f'{name}: {values.mean:.2f} +- {values.deviation:.2f} %, worst {values.worst:.2f}'
             )
-        lines.append(
-            f'largest weight difference {self.weight_difference:.3g}, '
-            f'disagreement {self.disagreement:.2f} %'
-        )
         return '\n  '.join(lines)
 
     def sentence(self) -> str:
         """The verdict in a line."""
         if self.identical:
-            return f'bit-identical under {self.schedules} schedules'
+            return f'the same predictor, bit for bit, under {self.schedules} schedules'
         return (
             f'not identical under {self.schedules} schedules: weights up to '
             f'{self.weight_difference:.3g} apart, two predictors disagree on '

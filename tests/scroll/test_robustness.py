@@ -108,3 +108,7 @@ def test_a_verdict_by_hand():
     assert (got.final.range, got.incremental.mean) == (0, 85)
     assert '50.00 %' in got.sentence()
     assert 'not identical' in got.sentence()
+    said = _judge('ab', 'a').report()
+    assert 'the same predictor, bit for bit, under 2 schedules' in said
+    assert 'stored samples (buffer) differed; only f* depends on them, which was not made' in said
+    assert 'stored samples' not in got.report() + _judge('aa', 'aa').report()
