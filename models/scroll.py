@@ -29,6 +29,7 @@ from scroll.ground.errors import InputError
 from scroll.ground.progress import track
 from scroll.ground.settings import AUTO
 from scroll.learners.learner import Scroll
+from utils import metrics
 from utils.evaluate import evaluate
 
 _EMBED_AT_ONCE = 1024  # images: small segments wait for each other
@@ -92,6 +93,7 @@ class ScrollModel(FrozenModel):
         self.to_file = np.argsort(self.to_stream)
         self.seconds = {'embedding': 0.0, 'statistics': 0.0, 'adaptation': 0.0}
         self.accuracies = None
+        self.online = {}  # task -> accuracies of f_T on the tasks until then
         self.adapting = False  # a signal then ends the run at once
         self._force_online = False
         self._segment = []
@@ -220,6 +222,7 @@ class ScrollModel(FrozenModel):
             self._force_online = True
             online = evaluate(self, dataset)
             self._force_online = False
+        self.online[dataset.c_task] = online[0]
         sizes = [len(loader.dataset) for loader in dataset.test_loaders]
         self.accuracies = [float(np.average(a[0], weights=sizes)) for a in (online, accs)]
         super().end_eval(dataset, accs)
@@ -258,8 +261,13 @@ class ScrollModel(FrozenModel):
         learner = self.learner
         adapted = self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
+        R = self.online.values()
         row = {
             'online_accuracy': online,
+            'online_average_incremental_accuracy': round(
+                metrics.average_incremental_accuracy(R), 4
+            ),
+            'online_accuracy_matrix': metrics.as_text(R),
             'adapted_accuracy': final if adapted else None,
             'statistics_digest': learner.digest(),
             'online_digest': learner.predictor().digest(),

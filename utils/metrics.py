@@ -4,6 +4,8 @@ Formulas as in the literature they name; Mammoth's where the two differ (its res
 ours are compared to).
 """
 
+import json
+
 
 def mean(values) -> float:
     """Arithmetic mean; None of nothing."""
@@ -31,3 +33,8 @@ def forward_transfer(before, untrained) -> float:
 def average_incremental_accuracy(R) -> float:
     """mean_i mean_{j<=i} R[i][j]. Rebuffi et al. 2017."""
     return mean(mean(row) for row in R)
+
+
+def as_text(R) -> str:
+    """R as JSON, four digits."""
+    return json.dumps([[round(a, 4) for a in row] for row in R])

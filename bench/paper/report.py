@@ -54,7 +54,9 @@ _ORIGIN = [
     'torch',
     'git_commit',
 ]
-_LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
+_LEFT_OUT = re.compile(
+    r'host|run|setting|task\d+|accuracy_per_task|.*_matrix|future_.*|test_accuracy.*'
+)
 _INDEX = """# Tables and figures of the paper, from our own runs
 
 Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is \

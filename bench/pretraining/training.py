@@ -187,7 +187,6 @@ def train(args) -> None:
         if affects(args, name) == 'result' and value is not None
     }
     measure = 'unseen' if data.unseen else 'seen'
-    curve = []
     images = data.images.to(device)
     labels = data.labels.to(device)
     for epoch in range(args.epochs):
@@ -211,16 +210,9 @@ def train(args) -> None:
             total_loss += loss.detach()
             losses.add(loss)
         losses.check()
-        last = {
-            'epoch': epoch + 1,
-            'loss': total_loss.item() / per_epoch,
-            measure: centroid_accuracy(net, preprocessing, probe, data.tested),
-        }
-        curve.append(last)
-        print(
-            f'epoch {epoch + 1}: loss {last["loss"]:.3f}, {measure} classes {last[measure]:.1f} %',
-            flush=True,
-        )
+        loss = total_loss.item() / per_epoch
+        accuracy = centroid_accuracy(net, preprocessing, probe, data.tested)
+        print(f'epoch {epoch + 1}: loss {loss:.3f}, {measure} classes {accuracy:.1f} %', flush=True)
 
     info = {
         'classes': data.classes,
@@ -228,8 +220,7 @@ def train(args) -> None:
         'data': 'miniImageNet, training split',
         'data_digest': data.digest,
         'recipe': recipe,
-        'curve': curve,
-        f'{measure}_ncc_accuracy': last[measure],
+        f'{measure}_ncc_accuracy': accuracy,
     }
     try:
         weights.save(

@@ -1,7 +1,6 @@
 """Measurements of a run, in results files and on the console."""
 
 import datetime
-import json
 import platform
 import resource
 import socket
@@ -43,7 +42,6 @@ class Record(Kept):
         run: unique name.
         first: number of the first task that was trained.
         seconds: by stage.
-        images: of the stream, seen.
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent.
         test_sizes: by task.
         before, untrained: (class-il, task-il) lists for forward transfer.
@@ -59,7 +57,6 @@ class Record(Kept):
         'before',
         'untrained',
         'seconds',
-        'images',
         'test',
         'real_sizes',
     )
@@ -74,7 +71,6 @@ class Record(Kept):
         self.before = ([], [])
         self.untrained = ([], [])
         self.seconds = {'stream': 0.0, 'evaluation': 0.0, 'total': 0.0}
-        self.images = 0
         self.test = None
         self.real_sizes = None
 
@@ -110,27 +106,28 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
         'schedule': spec,
         'schedule_digest': schedule and schedule.digest(),
         'n_tasks': dataset.N_TASKS,
+        'decoded_by': getattr(dataset, 'decoded_by', None),
     }
-    if getattr(dataset, 'decoded_by', ''):
-        common['decoded_by'] = dataset.decoded_by
+    cuts = _cuts(arguments | common, record)
+    common['complete'] = int(not cuts and getattr(schedule, 'covers', 'all') == 'all')
     if hasattr(args, 'key'):
         common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
-    of_model = model.results()
     machine = _machine(model, record)
     rows = {}
     paths = {}
     for setting, which in settings(dataset).items():
         rows[setting] = {
+            'setting': setting,
             **_accuracies(record, which, args.enable_other_metrics),
             **common,
             **anytime.results(),
-            **({} if rows else of_model),
-            **{k: v for k, v in arguments.items() if k not in common},
+            **({} if rows else model.results()),
+            **(arguments | common),
             **machine,
         }
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
-    _print_summary(model, rows, record, paths)
+    _print_summary(model, rows, record, paths, cuts)
     return next(iter(rows.values()))
 
 
@@ -147,13 +144,10 @@ def _accuracies(record: Record, which: int, transfer: bool) -> dict:
     row |= {
         'final_accuracy': _weighted(R[-1], record.test_sizes),
         'average_incremental_accuracy': round(metrics.average_incremental_accuracy(R), 4),
-        'accuracy_per_task': json.dumps(np.round(R[-1], 4).tolist()),
+        'accuracy_matrix': metrics.as_text(R),
     }
     if record.test:
-        row |= {
-            'test_accuracy': _weighted(record.test[which], record.real_sizes),
-            'test_accuracy_per_task': json.dumps(np.round(record.test[which], 4).tolist()),
-        }
+        row['test_accuracy'] = _weighted(record.test[which], record.real_sizes)
     return row
 
 
@@ -170,7 +164,6 @@ def _machine(model, record: Record) -> dict:
     gpu = torch.cuda.max_memory_allocated(model.device) if model.device.type == 'cuda' else None
     return dict(
         **{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
-        images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
         peak_memory_mb=round(memory / 1e6, 1),
         peak_gpu_memory_mb=gpu and round(gpu / 1e6, 1),
         **versions(),
@@ -190,14 +183,13 @@ def _cuts(row: dict, record: Record) -> str:
     return ' '.join([*tasks, *flag_words(**flags)])
 
 
-def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
+def _print_summary(model, rows: dict, record: Record, paths: dict, cuts: str) -> None:
     """Print accuracies, what the method says (SCROLL: digests), seconds, and where the rows are."""
     first = next(iter(rows.values()))
     print(
         f'\nSummary: {first["model"]} on {first["dataset"]}, schedule {first["schedule"]}, '
         f'seed {first["seed"]}'
     )
-    cuts = _cuts(first, record)
     last = f'task{record.first + len(record.class_il)}'
     for setting, row in rows.items():
         more = [

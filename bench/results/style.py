@@ -5,6 +5,7 @@ keep apart for the colour-blind: those of Okabe and Ito (2008) and of Paul Tol's
 from contextlib import contextmanager
 from pathlib import Path
 
+from core.plugins import normalise
 from scroll.ground.archive import atomic_write
 
 METHODS = {  # name -> name in pictures, colour, marker
@@ -32,7 +33,7 @@ SEQUENTIAL = 'Blues'  # of counts and shares: white is none
 
 def of(method: str) -> tuple:
     """(colour, marker) of a method; a third-party one has always the same of ours."""
-    method = method.replace('_', '-').lower()
+    method = normalise(method)
     if method in METHODS:
         return METHODS[method][1:]
     return nth(sum(method.encode()))
@@ -45,7 +46,7 @@ def nth(number: int) -> tuple:
 
 def name(method: str) -> str:
     """Name of a method in pictures and tables."""
-    return METHODS.get(method.replace('_', '-').lower(), [method])[0]
+    return METHODS.get(normalise(method), [method])[0]
 
 
 @contextmanager

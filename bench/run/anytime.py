@@ -7,8 +7,6 @@ seen so far, chosen among these; the area under its curve, A_AUC, is its mean ov
 points.
 """
 
-import json
-
 import torch
 
 from bench.resume.state import Kept
@@ -86,5 +84,5 @@ class Anytime(Kept):
             row['prequential_accuracy'] = round(100 * self.right / self.predicted, 4)
         if self.curve:
             row['anytime_accuracy'] = round(metrics.mean(a for _, a in self.curve), 4)
-            row['anytime_curve'] = json.dumps([[n, round(a, 4)] for n, a in self.curve])
+            row['anytime_curve'] = metrics.as_text(self.curve)
         return row

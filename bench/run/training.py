@@ -186,7 +186,6 @@ def _learn_epoch(run: Run, training: Namespace, scheduler, fitting: Fitting, at:
         for batch in progress:
             run.anytime.predict(batch)
             labels, loss = _learn_batch(model, loader, batch, at.epoch)
-            record.images += len(labels)
             batches += 1
             if losses.add(loss):
                 rate = {'lr': model.opt.param_groups[0]['lr']} if model.opt else {}

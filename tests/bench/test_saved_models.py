@@ -90,7 +90,8 @@ def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, metho
         method, '--loadcheck', files[2], '--inference_only 1', folder='alone'
     )
     assert torch.equal(predictions(model, dataset), predictions(again, data))
-    assert measured['accuracy_per_task'] == row['accuracy_per_task']
+    assert measured['accuracy_matrix'] == row['accuracy_matrix']
+    assert (row['complete'], measured['complete']) == (1, 0)
 
 
 def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
@@ -225,7 +226,9 @@ def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file
         assert Statistics.load(late).digest() == row['statistics_digest']
         return
     content = torch.load(late, weights_only=True)
-    assert [round(a, 4) for a in content['results'][0][-1]] == json.loads(row['accuracy_per_task'])
+    assert [round(a, 4) for a in content['results'][0][-1]] == json.loads(row['accuracy_matrix'])[
+        -1
+    ]
     assert len(content['buffer']['examples']) == 25
 
 

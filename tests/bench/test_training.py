@@ -159,6 +159,8 @@ def test_metrics_of_an_oracle(parse, capsys):
         row['average_incremental_accuracy'],
     ) == (100, 100, 100, 100)
     assert (row['forward_transfer'], row['backward_transfer'], row['forgetting']) == (100, 0, 0)
+    assert row['accuracy_matrix'] == '[[100.0], [100.0, 100.0]]'
+    assert row['complete'] == 1
     out = capsys.readouterr().out
     assert 'Accuracy for 2 task(s): \t [Class-IL]: 100.00 % \t [Task-IL]: 100.00 %' in out
 

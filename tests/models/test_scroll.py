@@ -6,6 +6,7 @@ adaptation.
 """
 
 import functools
+import json
 import re
 
 import numpy as np
@@ -122,12 +123,19 @@ def test_columns_of_the_adapted_predictor(row):
     assert one['adapted_accuracy'] == one['final_accuracy']
     assert one['adapted_mode'] == 'adapters'
     assert one['buffered'] == 40
+    of_both, online = (json.loads(one[f'{name}accuracy_matrix']) for name in ('', 'online_'))
+    assert [len(part) for part in of_both] == [1, 2, 3, 4, 5]
+    assert of_both[:4] == online[:4]
+    assert of_both[4] != online[4]
+    assert one['online_average_incremental_accuracy'] == pytest.approx(
+        np.mean([np.mean(part) for part in online]), abs=1e-3
+    )
     assert one['initial_scale'] > 0
     assert one['final_scale'] != one['initial_scale']
     assert row('--adaptation_threshold 39')['adapted_mode'] == 'full'
     for stage in ('embedding', 'statistics', 'adaptation', 'stream', 'evaluation', 'total'):
         assert one[f'seconds_{stage}'] >= 0
-    assert {'psi_digest', 'schedule_digest', 'git_commit', 'run', 'images_per_second'} <= set(one)
+    assert {'psi_digest', 'schedule_digest', 'git_commit', 'run', 'setting'} <= set(one)
     assert one['schedule_digest'] != row('--n_splits 2')['schedule_digest']
 
 
@@ -149,6 +157,7 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
         ('--schedule split:5,order=random,batch=7', '', '1,442'),
         ('--schedule gaussian-resample,batches=20,batch=10', '', '200'),
         ('--start_from 3', ' (2 of 5 tasks)', r'\d+'),
+        ('--joint 1', ' (--joint 1)', '1,442'),
         (
             '--debug_mode 1 --shard 1/2 --batch_size 8',
             ' (--debug_mode 1 --shard 1/2)',
@@ -163,6 +172,7 @@ def test_the_summary_counts_the_samples_that_came(ready, capsys, flags, cuts, le
     mean = [value for name, value in row.items() if re.fullmatch(r'task\d+', name)][-1]
     assert f'l{cuts}: final accuracy {row["final_accuracy"]:.2f} % of all samples tested ' in out
     assert f'(mean over tasks {mean:.2f} %)' in out
+    assert row['complete'] == (not cuts and 'resample' not in flags)
     assert re.search(r', stream [\d.]+ \(embedding [\d.]+, statistics [\d.]+, adap', out)
 
 

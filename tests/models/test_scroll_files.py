@@ -21,7 +21,6 @@ SAME = (
     'final_accuracy',
     'online_accuracy',
     'adapted_accuracy',
-    'accuracy_per_task',
     'task1',
     'buffered',
     'final_scale',
