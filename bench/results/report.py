@@ -13,7 +13,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from bench import flag_words
 from bench.results.keys import key_text
 from bench.resume.state import Kept
 from core import rows as results
@@ -174,13 +173,13 @@ def _machine(model, record: Record) -> dict:
 
 
 def _cuts(row: dict, record: Record) -> str:
-    """What a run left out or did at once, in words: empty where it learned all samples, task after
-    task.
-    """
+    """Tasks and flags of a run that did not learn all samples, task after task; else empty."""
     learned = len(record.class_il)
     tasks = [f'{learned} of {row["n_tasks"]} tasks'] if learned < row['n_tasks'] else []
-    flags = {flag: row[flag] for flag, usual in _WHOLE.items() if row.get(flag, usual) != usual}
-    return ' '.join([*tasks, *flag_words(**flags)])
+    flags = [
+        f'--{flag} {row[flag]}' for flag, usual in _WHOLE.items() if row.get(flag, usual) != usual
+    ]
+    return ' '.join([*tasks, *flags]).replace('True', '1')
 
 
 def _print_summary(model, rows: dict, record: Record, paths: dict, cuts: str) -> None:
