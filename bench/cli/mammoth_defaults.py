@@ -15,7 +15,7 @@ def _table(kind: str) -> dict:
 
 def of_method(model) -> dict:
     """flag -> Mammoth's default, of a method's class of ours; of others nothing. None: that of the
-    data set."""
+    data set; 'required': it has none."""
     return _table('methods').get(normalise(model.NAME), {}) if is_shipped(model) else {}
 
 
@@ -52,4 +52,4 @@ def differences(args, model, dataset) -> str:
     ]
     if not other:
         return ''
-    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes them"
+    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes those it has"

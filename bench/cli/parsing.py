@@ -145,7 +145,7 @@ def _collect(parser, words, chosen, model, build) -> tuple:
     method = [Source(f'method {chosen.model}', once | of_model)]
     data_set = [Source(f'data set {chosen.dataset}', dataset_defaults(dataset))]
     if theirs:
-        other = {k: v for k, v in of_method(model).items() if v is not None}
+        other = {k: v for k, v in of_method(model).items() if v not in (None, 'required')}
         method.append(Source("Mammoth's defaults", other))
         data_set.append(Source("Mammoth's defaults", of_data(dataset)))
 

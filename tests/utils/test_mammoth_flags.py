@@ -130,6 +130,12 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
     gdumb = given('--mammoth_defaults 1', 'gdumb')
     assert (gdumb.fitting_epochs, gdumb.cutmix_alpha, gdumb.n_epochs, gdumb.lr) == (256, 1, 1, 0)
     assert not given(model='scroll').differs
+    for model, filled in ('der', 'alpha'), ('derpp', 'alpha beta'), ('ewc_on', 'e_lambda gamma'):
+        for flag in filled.split():
+            value = getattr(given(model=model), flag)
+            assert f'{flag} {value} (required)' in given(model=model).differs
+    assert 'alpha' not in given('--alpha 0.5', 'der').differs
+    assert given('--lr 0.1 --mammoth_defaults 1', 'der').alpha == 0.5
     assert 'mammoth_defaults' not in ours
     code, out, _ = command_line(
         '--model er --dataset seq-digits --weights none --backbone reduced-resnet18 --n_epochs 0',
