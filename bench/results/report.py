@@ -179,7 +179,7 @@ def _cuts(row: dict, record: Record) -> str:
     flags = [
         f'--{flag} {row[flag]}' for flag, usual in _WHOLE.items() if row.get(flag, usual) != usual
     ]
-    return ' '.join([*tasks, *flags]).replace('True', '1')
+    return ', '.join([*tasks, *flags]).replace('True', '1')
 
 
 def _print_summary(model, rows: dict, record: Record, paths: dict, cuts: str) -> None:
@@ -207,7 +207,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, cuts: str) ->
     *parts, stream, evaluation, total = (
         f'{name[8:]} {s:.1f}' for name, s in first.items() if name.startswith('seconds_')
     )
-    print(f'  seconds: {total}, {evaluation}, {stream}', f'({", ".join(parts)})' if parts else '')
+    of_stream = f' ({", ".join(parts)})' if parts else ''
+    print(f'  seconds: {total}, {evaluation}, {stream}{of_stream}')
     for setting, path in paths.items():
         print(f'  row, {setting}: {path}')
     sys.stdout.flush()

@@ -160,7 +160,7 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
         ('--joint 1', ' (--joint 1)', '1,442'),
         (
             '--debug_mode 1 --shard 1/2 --batch_size 8',
-            ' (--debug_mode 1 --shard 1/2)',
+            ' (--debug_mode 1, --shard 1/2)',
             r'1?\d\d',
         ),
     ],
