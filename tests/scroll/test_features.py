@@ -137,7 +137,7 @@ def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, o
 
 @pytest.mark.parametrize('kind', ['npz', 'parquet', 'wide'])
 def test_the_rows_of_one_value_are_learned_and_predicted_alone(here, command, monkeypatch, kind):
-    """As of a table that has the embeddings of several networks."""
+    """A table may have the embeddings of several networks."""
     monkeypatch.setattr(FeatureFile, 'block', 7)  # some have no such row
     network = np.where(np.arange(300) // 50 % 2, 'vit', 'resnet')
     expected = Scroll(buffer_size=0).fit(X[network == 'vit'], Y[network == 'vit'])
