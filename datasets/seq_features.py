@@ -81,7 +81,11 @@ class SequentialFeatures(ScheduledDataset):
             'their split '
             'says test',
         )
-        flag('--feature_columns', metavar='X=NAME,y=NAME', help='other names of columns')
+        flag(
+            '--feature_columns',
+            metavar='X=NAME,y=NAME',
+            help='other names of columns; where=COLUMN=VALUE',
+        )
         flag(
             '--test_share',
             type=share,
@@ -174,7 +178,7 @@ def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
                 test = keys / 2.0**64 < test_share
             parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
         if not parts:
-            raise InputError(f'{files[0].path}: there are no such samples')
+            raise InputError(f'{files[0].path}: no row has where={columns["where"]}')
     except InputError as error:
         raise InputError(f'--{flag} {error}') from error
     return parts, files[0].names

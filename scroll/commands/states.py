@@ -303,7 +303,7 @@ def _add_columns(parser) -> None:
         '--columns',
         metavar='X=NAME,y=NAME',
         type=_columns,
-        help='columns of features with other names; X=f*: all that match',
+        help='columns with other names; X=f*: all that match; where=COLUMN=VALUE: the rows with it',
     )
 
 

@@ -26,7 +26,8 @@ _KINDS = {'npz': b'PK\x03\x04', 'npy': b'\x93NUMPY', 'parquet': b'PAR1'}
 
 
 def columns_of(text: str) -> dict:
-    """Return 'X=embedding,y=label' as a dict; InputError if it is something else."""
+    """Return 'X=embedding,where=language=en' as a dict, {'X': 'embedding', 'where':
+    'language=en'}; InputError if it is something else."""
     pairs = [item.partition('=') for item in text.split(',')]
     columns = {name: column for name, _, column in pairs}
     if (
@@ -43,7 +44,7 @@ def columns_of(text: str) -> dict:
 
 
 def match_columns(names: list, columns: dict) -> dict:
-    """Return the column of X, y, id and split among these names. columns: as the user says.
+    """Return the column of X, y, id, split and where among these names. columns: as the user says.
     InputError: several could be meant."""
     out = {}
     for name, usual in NAMES.items():

@@ -12,8 +12,9 @@ to it y. In a Parquet file (which needs pyarrow) X is a column of lists or, as a
 `X=f*`, all columns of numbers that match, in the order of the first file, by path, or of the
 learner; no more of it is in memory than a block (or row group). Names that it has of the integers
 of y (ClassLabel of Hugging Face's `datasets`) are the labels. Also x, features, embedding(s) are X,
-and label(s), target(s) y; other names: `X=pooled,y=species`. The first bytes of a file say its
-kind. Nothing in a file is run.
+and label(s), target(s) y; other names: `X=pooled,y=species`. `where=language=en` takes the rows
+with this value of a column, and counts samples among these. The first bytes of a file say its kind.
+Nothing in a file is run.
 """
 
 from collections.abc import Iterator
@@ -131,7 +132,8 @@ def open_files(
 
     Args:
         paths: files; those of labels that belong to another one are left out.
-        columns: other names of columns, by 'X', 'y', 'id' and 'split'.
+        columns: other names of columns, by 'X', 'y', 'id' and 'split'; 'where' is
+            '<column>=<value>': only rows whose value, as `str` gives it, is this one are samples.
         need: the columns that each file must have.
         names: names of the columns of X, in order; None: those of the first file, by path.
         reference: labels to agree with, and where they are; None: those of the first file.

@@ -51,7 +51,7 @@ def learn(
             if learned:
                 parts = learner.end_part()
     if not learned:
-        raise InputError(f'{files[0].path}: there are no samples that are to be learned')
+        raise InputError(f'{files[0].path}: no samples: split and where let none through')
     warn_of_repeated(parts)
     return learned, total
 
@@ -125,6 +125,6 @@ def predict(
             total += len(labels)
             progress.update(len(labels))
         if not total:
-            raise InputError(f'{files[0].path}: there are no samples that are to be predicted')
+            raise InputError(f'{files[0].path}: no samples: split and where let none through')
         target.flush()
     return right if labelled else None, total
