@@ -2,64 +2,34 @@
 
 Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one
 thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for
-little. `ratio` is ours divided by the alternative: smaller is better. `target` is the largest
-wanted ratio. A row that does not apply to this processor says so.
+little. `ratio` is ours divided by the alternative: smaller is better. A row that does not apply to
+this processor says so.
 """
 
 import copy
 import itertools
 import os
-import resource
-import subprocess
-import sys
-import tempfile
 import time
 from functools import partial
-from pathlib import Path
 from timeit import timeit
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.linalg import cho_factor, cho_solve
 from sklearn.linear_model import RidgeClassifier
 
 from backbone import weights
 from bench import load_runner
 from bench.run.devices import reuse_memory
 from core.arguments import ArgumentParser, whole
-from core.plugins import ROOT
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt
 from scroll.embedding.embedder import Embedder
-from scroll.embedding.precision import has_instructions, resolve_precision
-from scroll.ground.grid import GRID_BITS, quantise
+from scroll.embedding.precision import resolve_precision
 from scroll.ground.progress import track
-from scroll.heads.predictors import ridge
 from scroll.learners.learner import Scroll
-from scroll.sums.statistics import Statistics
 from utils.evaluate import serve
 
-GROWTH = """
-from pathlib import Path
-from sys import argv
-
-import numpy as np
-
-from scroll import Scroll
-
-
-def peak():
-    return int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])
-
-
-X = np.random.default_rng(0).standard_normal((1_000_000, 64), np.float32)
-labels = np.arange(len(X)) % 100
-Scroll().partial_fit(X[:1000], labels[:1000])
-before = peak()
-Scroll(buffer_size=int(argv[1])).partial_fit(X, labels)
-print(peak() - before)
-"""  # KiB
 BATCH = 32
 CLASSES = 100
 SAMPLES = 20_000
@@ -67,26 +37,21 @@ SAMPLES = 20_000
 
 class Row(NamedTuple):
     """A row of the table. ours, other: seconds; None where it does not apply, and `against` says
-    why. target: the largest wanted ratio. unit: of a thousandth."""
+    why.
+    """
 
     stage: str
     ours: float | None
     other: float | None
     against: str
-    target: float | None = None
-    unit: str = 'ms'
 
     def markdown(self) -> str:
         """The row in Markdown."""
-        if self.ours is None or self.other is None:
-            return f'| {self.stage} | | {self.against} | | | | |'
-        ratio = self.ours / self.other
-        wanted = ' | '
-        if self.target:
-            wanted = f'{self.target:.2f} | {"yes" if ratio <= self.target else "no"}'
+        if not self.other:
+            return f'| {self.stage} | | {self.against} | | |'
         return (
-            f'| {self.stage} | {1e3 * self.ours:,.1f} {self.unit} | {self.against} '
-            f'| {1e3 * self.other:,.1f} {self.unit} | {ratio:.2f} | {wanted} |'
+            f'| {self.stage} | {1e3 * self.ours:,.1f} ms | {self.against} '
+            f'| {1e3 * self.other:,.1f} ms | {self.ours / self.other:.2f} |'
         )
 
 
@@ -95,116 +60,35 @@ def clock() -> float:
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
-def fastest(*functions, rounds: int, seconds=clock) -> list:
+def fastest(*functions, rounds: int) -> list:
     """Seconds of each function: the least of `rounds` calls, in turn, after one each that is not
     timed.
     """
     times = []
     for _ in track('Rounds', range(rounds + 1)):
-        times.append([timeit(function, timer=seconds, number=1) for function in functions])
+        times.append([timeit(function, timer=clock, number=1) for function in functions])
     return np.min(times[1:], axis=0).tolist()
 
 
-def with_matrix_units(stage: str, against: str, target: float, times) -> Row:
+def with_matrix_units(stage: str, against: str, times) -> Row:
     """The row of a stage that is for processors with matrix units for bfloat16. times: the function
     that measures it."""
     if resolve_precision('auto') == 'bfloat16':
-        return Row(stage, *times(), against, target)
+        return Row(stage, *times(), against)
     return Row(stage, None, None, 'no matrix units for bfloat16 here')
 
 
-def command(*words: str) -> partial:
-    """A function that runs Python with these words, in a process of its own."""
-    return partial(subprocess.run, [sys.executable, *words], cwd=ROOT, capture_output=True)
-
-
-def start(rounds: int, name: str):
-    """Commands in processes of their own, compared with an import of torch."""
-    run = (
-        f'main.py --model er --dataset seq-digits --weights {name} --lr 0.1 --buffer_size 9 '
-        '--device cpu --disable_log 1 --non_verbose'
-    )
-    words = run.split()
-
-    def processor_time():
-        return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-
-    wrong, first, alone = fastest(
-        command(*words, '--wrong'),
-        command('-c', f'import sys; sys.argv = {words}; import main; main.initialize()'),
-        command('-c', 'import torch'),
-        rounds=rounds,
-        seconds=processor_time,
-    )
-    yield Row('start: a wrong flag', wrong, alone, 'an import of torch', 0.5)
-    yield Row('start: a run of `er`, to its first batch', first, alone, 'an import of torch', 2.5)
-
-
-def loading(measure, dim=2048):
-    """A saved learner, compared with its largest array."""
-    X = np.random.default_rng(0).normal(size=(2000, dim))
-    learner = Scroll(buffer_size=0).partial_fit(X, np.arange(2000) % CLASSES)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ('state.npz', 'gram.npy')]
-        learner.save(paths[0])
-        np.save(paths[1], learner.statistics_.gram)
-        times = measure(partial(Scroll.load, paths[0]), partial(np.load, paths[1]))
-    yield Row(f'load a state of {dim:,} features', *times, '`np.load` of its products', 10)
-
-
 def embedding(measure, backbone, integers, images):
-    """The integer network, compared with floating point. integers: None where there is none."""
+    """The integer network and the exact one, compared with floating point. integers: None where
+    there is none."""
+    kinds = {'embedding, exact': ({'chunk': 16}, 'exact', images[:16])}
     if integers is not None:
-        depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in backbone[0].modules())
-        target = 0.8 if depthwise else 0.35 if has_vnni() else 0.6
-        exact = Embedder(*backbone, 'integer', integers=integers)
-        stage = 'embedding in integers'
-        yield _compared_with_floats(stage, measure, backbone, exact, images, target)
-        coarse = Embedder(*backbone, 'bfloat16', chunk=exact.chunk)
-        both = [partial(one.features, images) for one in (exact, coarse)]
-        yield with_matrix_units(stage, 'the same in bfloat16', 0.6, lambda: measure(*both))
-
-
-def exact_embedding(measure, backbone, images):
-    """The network in `scroll.embedding.exact`."""
-    exact = Embedder(*backbone, 'exact', chunk=len(images))
-    layers = list(backbone[0].modules())
-    target = 4.0
-    if any(isinstance(layer, torch.nn.LayerNorm) for layer in layers):
-        target = 1.5 if resolve_precision('auto') == 'bfloat16' else 2.0
-    if any(getattr(layer, 'groups', 1) > 1 for layer in layers):
-        target = 3.0
-    yield _compared_with_floats('embedding, exact', measure, backbone, exact, images, target)
-
-
-def _compared_with_floats(stage, measure, backbone, embedder, images, target) -> Row:
-    floats = Embedder(*backbone, chunk=embedder.chunk)
-    times = measure(partial(embedder.features, images), partial(floats.features, images))
-    return Row(stage, *times, 'the same network in float32', target)
-
-
-def has_vnni() -> bool:
-    """Return whether oneDNN may add four 8-bit products at a time here; False where the processor
-    does not say.
-    """
-    newer = 'AVX512_CORE_VNNI', 'BF16', 'FP16', 'AMX'
-    return has_instructions('avx512_vnni', *newer) or has_instructions('avx_vnni', 'AVX2_VNNI')
-
-
-def sums(measure, dim):
-    """A buffer on top of exact statistics."""
-    features = quantise(np.random.default_rng(0).normal(size=(SAMPLES, dim)))
-    labels = np.repeat(np.arange(CLASSES), SAMPLES // CLASSES)
-
-    def learn(size):
-        learner = Scroll(buffer_size=size)
-        for part in np.array_split(np.arange(SAMPLES), 50):
-            learner.learn(features[part], features[part], part.astype(np.uint64), labels[part])
-        return learner.statistics_.gram
-
-    times = measure(partial(learn, 10_000), partial(learn, 0))
-    stage = f'statistics and a buffer of 10,000, {SAMPLES:,} features'
-    yield Row(stage, *times, 'statistics alone', 2.5)
+        kinds['embedding in integers'] = {'integers': integers}, 'integer', images
+    for stage, (options, dtype, some) in kinds.items():
+        ours = Embedder(*backbone, dtype, **options)
+        floats = Embedder(*backbone, chunk=ours.chunk)
+        times = measure(partial(ours.features, some), partial(floats.features, some))
+        yield Row(stage, *times, 'the same network in float32')
 
 
 def vectors(measure, dim=256):
@@ -217,38 +101,13 @@ def vectors(measure, dim=256):
         learner.predictor()
         return learner
 
-    def normalised():
-        x = X / np.linalg.norm(X, axis=1, keepdims=True)
-        return x.T @ x
-
-    times = measure(learn, normalised)
-    yield Row(f'learning {SAMPLES:,} feature vectors', *times, "float32 normalising, X'X", 3.4)
     theirs = RidgeClassifier()
     wide = X.astype(float)
     for classes in (10, 100, 1000):
         times = measure(partial(learn, classes), partial(theirs.fit, wide, labels % classes))
-        yield Row(f'the same, {classes:,} classes', *times, 'RidgeClassifier', 0.6)
+        yield Row(f'learning {SAMPLES:,} vectors, {classes:,} classes', *times, 'RidgeClassifier')
         times = measure(partial(learn(classes).predict, X), partial(theirs.predict, wide))
-        yield Row('predicting them', *times, 'RidgeClassifier', 1.5)
-    many = Statistics(dim).add(quantise(X), np.arange(SAMPLES))
-    gram = many.gram / 2.0 ** (2 * GRID_BITS) + np.eye(dim + 1)
-    times = measure(partial(many.add, quantise(X[:1]), [0]), many.sums.copy)
-    yield Row(f'one row more, {SAMPLES:,} classes', *times, 'a copy of the class sums', 0.1)
-    times = measure(partial(ridge, many, 1.0), lambda: cho_solve(cho_factor(gram), many.sums.T))
-    yield Row(f'ridge, {SAMPLES:,} classes', *times, 'float64 Cholesky', 7)
-    wide = quantise(np.random.default_rng(0).normal(size=(1 << 13, 1 << 10)))
-    x = np.ldexp(wide.astype(float), -GRID_BITS)
-    times = measure(
-        lambda: Statistics(1 << 10).add(wide, np.arange(1 << 13) % CLASSES).gram, lambda: x.T @ x
-    )
-    yield Row('exact statistics of 1,024 numbers', *times, "float64 X'X", 1.2)
-
-
-def memory():
-    """Memory of one call that learns 1,000,000 vectors of 64 numbers, the vectors included."""
-    for size in ('0', '500'):
-        used = 0.256 + int(command('-c', GROWTH, size)().stdout) * 1024e-9
-        yield Row(f'learning 1,000,000 x 64, buffer of {size}', used, 0.256, 'X', 1.5, 'MB')
+        yield Row('predicting them', *times, 'RidgeClassifier')
 
 
 def adaptation(backbone, images, updates: int):
@@ -267,12 +126,11 @@ def adaptation(backbone, images, updates: int):
 
     small = update('adapters')
     full = update('full')
-    yield Row('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
-    yield Row('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
+    yield Row('adaptation, an update of the adapters', small, full, 'full tuning')
+    yield Row('the same, exact', update('adapters', exact=True), small, 'in float32')
     yield with_matrix_units(
         'adaptation in bfloat16',
         'in float32',
-        0.75,
         lambda: (update('adapters', precision='bfloat16'), small),
     )
 
@@ -331,19 +189,14 @@ def steps(measure, name: str, input_size: int):
     _, coarse = er_step(name, input_size, 'bfloat16')
     coarse()
     yield with_matrix_units(
-        'a step of `er` in bfloat16', 'in float32', 0.75, lambda: measure(coarse, step)
+        'a step of `er` in bfloat16', 'in float32', lambda: measure(coarse, step)
     )
 
 
 def main():
     parts = (
-        'start',
-        'load',
         'embedding',
-        'exact',
-        'sums',
         'vectors',
-        'memory',
         'adaptation',
         'er',
     )
@@ -363,18 +216,12 @@ def main():
     print(
         f'torch {torch.__version__}, threads {torch.get_num_threads()}, cores {os.cpu_count()}, '
         f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}\n'
-        '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|'
+        '| stage | ours | alternative | takes | ratio |\n|' + 5 * '---|'
     )
-    dim = backbone[0].feature_dim
     measure = partial(fastest, rounds=options.rounds)
     tables = (
-        start(options.rounds, options.weights),
-        loading(measure),
         embedding(measure, backbone, integers, images),
-        exact_embedding(measure, backbone, images[:16]),
-        sums(measure, dim),
         vectors(measure),
-        memory(),
         adaptation(backbone, images, 5 * options.rounds),
         steps(measure, options.weights, backbone[1].input_size),
     )

@@ -251,7 +251,7 @@ def noise_type(text: str) -> str:
 
 def add_rehearsal_args(parser) -> None:
     """Replay buffer."""
-    group = parser.add_argument_group('replay buffer')
+    group = parser.add_argument_group('replay buffer', 'example: --buffer_size 200')
     group.add_argument(
         '--buffer_size',
         type=whole(0, 10**9),

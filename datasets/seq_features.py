@@ -64,7 +64,9 @@ class SequentialFeatures(ScheduledDataset):
     @staticmethod
     def get_parser(parser):
         parser = ScheduledDataset.get_parser(parser)
-        flag = parser.add_argument_group('seq-features').add_argument
+        flag = parser.add_argument_group(
+            'seq-features', 'example: --features train.parquet --feature_columns y=label'
+        ).add_argument
         flag(
             '--features',
             affects='content',

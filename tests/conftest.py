@@ -251,11 +251,11 @@ def arguments(parse, foreign):
 
 @pytest.fixture
 def command_line(monkeypatch, capfd):
-    """`python main.py ...` inside this process: (exit code, stdout, stderr)."""
+    """`python main.py ...` inside this process, without a picture: (exit code, stdout, stderr)."""
 
     def run(*words):
         capfd.readouterr()
-        monkeypatch.setattr(sys, 'argv', ['main.py', *words_of(*words)])
+        monkeypatch.setattr(sys, 'argv', ['main.py', '--picture', '0', *words_of(*words)])
         try:
             code = main.main()
         except SystemExit as end:

@@ -45,7 +45,9 @@ OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 def add_selection_args(parser) -> None:
     """Flags for what to run: model, data set, backbone, weights and their configs."""
-    flag = argument_group(parser, 'what to run').add_argument
+    flag = argument_group(
+        parser, 'what to run', 'example: --model er --dataset seq-cifar10 --weights compact'
+    ).add_argument
     flag('--model', required=True, help='method; main.py --help names all')
     flag('--dataset', required=True, help='data set; main.py --help names all')
     flag('--backbone', help='architecture, untrained unless --weights are given')
@@ -106,7 +108,7 @@ def add_selection_args(parser) -> None:
 
 def add_experiment_args(parser) -> None:
     """How gradient-based methods train."""
-    flag = argument_group(parser, 'training').add_argument
+    flag = argument_group(parser, 'training', 'example: --lr 0.03 --n_epochs 5').add_argument
     flag(
         '--lr',
         type=real(0),
@@ -159,7 +161,9 @@ def add_experiment_args(parser) -> None:
 
 def add_stream_args(parser) -> None:
     """Flags that change the data of any data set."""
-    flag = argument_group(parser, 'data').add_argument
+    flag = argument_group(
+        parser, 'data', 'example: --validation 10 --validation_by key'
+    ).add_argument
     flag(
         '--joint',
         affects='stream',
@@ -290,7 +294,7 @@ def add_fitting_args(parser) -> None:
 
 def add_checkpoint_args(parser) -> None:
     """Checkpoint and saved-model flags."""
-    group = argument_group(parser, 'checkpoints')
+    group = argument_group(parser, 'checkpoints', 'example: --savecheck last --ckpt_name mine')
     flag = partial(group.add_argument, affects='place')
     flag(
         '--checkpoint_every',
@@ -336,7 +340,9 @@ def add_checkpoint_args(parser) -> None:
 
 def add_management_args(parser) -> None:
     """Seeds, folders, device, what is written and shown."""
-    flag = argument_group(parser, 'management').add_argument
+    flag = argument_group(
+        parser, 'management', 'example: --seed 3 --device cpu --notes second'
+    ).add_argument
     flag('--seed', type=whole(0, 2**63 - 1), default=0, help='every random stream derives from it')
     flag(
         '--permute_classes',
@@ -385,6 +391,13 @@ def add_management_args(parser) -> None:
         affects='place',
         **OFF,
         help='write no results files',
+    )
+    flag(
+        '--picture',
+        affects='display',
+        type=binary_to_boolean_type,
+        default=True,
+        help='draw the accuracy of each task after each task, next to the results file',
     )
     flag(
         '--num_threads',

@@ -11,11 +11,7 @@ from bench.cli import parsing as cli
 from bench.results import plots
 from core.arguments import ArgumentParser
 from datasets import get_dataset
-from scroll.ground.archive import check_target
-from scroll.ground.errors import InputError
 from scroll.streams.schedules import GRAMMAR
-
-_PARTS = 100  # columns of a picture
 
 
 def arrivals(schedule, labels: np.ndarray, bins: int) -> np.ndarray:
@@ -33,13 +29,12 @@ def main():
     flag('--dataset', default='seq-digits')
     flag('--out', type=Path, default=Path('schedule.png'), help='draw it, and its .svg')
     options, others = parser.parse_known_args()
-    if options.out.suffix not in ('.png', '.svg'):
-        raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
-    check_target(options.out, '--out')
+    plots.check_out(options.out)
     pictures = {}
     for spec in options.schedules:
         words = ['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec, *others]
         dataset = get_dataset(cli.parse_args(words))
-        parts = min(_PARTS, len(dataset.schedule.order))
+        # columns of the picture
+        parts = min(100, len(dataset.schedule.order))
         pictures[spec] = arrivals(dataset.schedule, dataset.train_labels, parts)
     print(plots.schedule_picture(options.out, pictures, f'What arrives when, {options.dataset}'))

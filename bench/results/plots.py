@@ -1,9 +1,89 @@
-"""Pictures of schedules and of methods under many schedules."""
+"""Pictures of runs, of schedules, and of methods under many schedules."""
 
+import json
 import math
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from bench.results import style
+from scroll.ground.archive import check_target
+from scroll.ground.errors import InputError
+from utils import metrics
+
+
+def check_out(path: Path) -> None:
+    """InputError unless a picture can be written there."""
+    if path.suffix not in ('.png', '.svg'):
+        raise InputError(f'--out {path}: expected a name that ends in .png or .svg')
+    check_target(path, '--out')
+
+
+def run_picture(path: Path, row: dict) -> Path | None:
+    """Draw mean accuracy after each task, and accuracy on each task after each task; returns the
+    path, None of a run of one task. row: of a results file."""
+    R = json.loads(row['accuracy_matrix'])
+    if len(R) < 2:
+        return None
+    first, last = len(R[0]), len(R[-1])
+    with style.picture(path, (8.6, 3.8), ncols=2) as (figure, (along, each)):
+        for label, column in (
+            ('the model tested', 'accuracy_matrix'),
+            ('online classifier f_T', 'online_accuracy_matrix'),
+        ):
+            if row.get(column):
+                means = [metrics.mean(line) for line in json.loads(row[column])]
+                along.plot(range(first, last + 1), means, '.-', label=label)
+        along.xaxis.get_major_locator().set_params(integer=True)
+        along.set(xlabel='tasks learned', ylabel='mean accuracy so far (%)', ylim=(0, 105))
+        along.legend()
+        square = [line + [np.nan] * (last - len(line)) for line in R]
+        extent = (0.5, last + 0.5, last + 0.5, first - 0.5)
+        image = each.imshow(square, cmap=style.SEQUENTIAL, vmin=0, vmax=100, extent=extent)
+        each.set(xlabel='task tested', ylabel='tasks learned')
+        each.grid(False)
+        figure.colorbar(image, ax=each, label='accuracy (%)')
+        figure.suptitle(f'{row["model"]} on {row["dataset"]}, {row["schedule"]}')
+    return path
+
+
+def rows_picture(path: Path, rows: pd.DataFrame, by: pd.DataFrame, against: str) -> Path:
+    """Draw mean and standard deviation of groups of rows: final accuracy, the mean accuracy after
+    each task, forgetting, and final accuracy against a column. LookupError, TypeError or
+    ValueError: no row, no such column, or cells that are no numbers.
+
+    rows: of results files. by: text; the rows of a group agree in it, 'model' among them. against:
+    the column."""
+    shown = (by.nunique() > 1) | (by.columns == 'model')
+    groups = list(rows.groupby(by.loc[:, shown].agg(', '.join, axis=1), sort=False))
+    names = [name for name, _ in groups]
+    with style.picture(path, (11, 0.3 * len(names) + 6), nrows=2, ncols=2) as (figure, grid):
+        last, along, forgotten, cost = grid.flat
+        for place, (_, group) in enumerate(groups):
+            colour, marker = style.nth(place)
+            look = {'color': colour, 'marker': marker}
+            accuracy = group.final_accuracy
+            matrices = group.get('accuracy_matrix', group.final_accuracy[:0]).dropna()
+            lost = matrices.map(json.loads).map(metrics.forgetting).dropna()
+            for axes, values in ((last, accuracy), (forgotten, lost)):
+                if len(values):
+                    axes.barh(place, values.mean(), xerr=values.std(), color=colour)
+            tasks = group.filter(regex=r'^task\d+$').dropna(axis=1)
+            along.errorbar(range(1, tasks.shape[1] + 1), tasks.mean(), tasks.std(), **look)
+            cost.errorbar(group[against].mean(), accuracy.mean(), accuracy.std(), **look)
+        for axes in (last, forgotten):
+            axes.set_yticks(range(len(names)), names)
+            axes.invert_yaxis()
+        last.set(xlabel='final accuracy (%)')
+        forgotten.set(xlabel='forgetting (points)')
+        along.set(xlabel='tasks learned', ylabel='mean accuracy so far (%)')
+        along.xaxis.get_major_locator().set_params(integer=True)
+        cost.set(xlabel=against, ylabel='final accuracy (%)')
+        for axes in grid.flat:
+            axes.set_visible(axes.has_data())
+        figure.suptitle(', '.join(by.loc[:, ~shown].iloc[0]))
+    return path
 
 
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from bench.results import plots
 from bench.results.keys import key_text
 from bench.resume.state import Kept
 from core import rows as results
@@ -125,7 +126,12 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
             **machine,
         }
         if not args.disable_log:
-            paths[setting] = results.append_row(folders[setting], rows[setting])
+            paths[f'row, {setting}'] = results.append_row(folders[setting], rows[setting])
+    if paths and args.picture:
+        setting, row = next(iter(rows.items()))
+        picture = plots.run_picture(folders[setting] / f'{record.run}.svg', row)
+        if picture:
+            paths['picture'] = picture
     _print_summary(model, rows, record, paths, cuts)
     return next(iter(rows.values()))
 
@@ -209,8 +215,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, cuts: str) ->
     )
     of_stream = f' ({", ".join(parts)})' if parts else ''
     print(f'  seconds: {total}, {evaluation}, {stream}{of_stream}')
-    for setting, path in paths.items():
-        print(f'  row, {setting}: {path}')
+    for label, path in paths.items():
+        print(f'  {label}: {path}')
     sys.stdout.flush()
 
 

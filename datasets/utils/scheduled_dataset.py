@@ -56,7 +56,9 @@ class ScheduledDataset(ContinualDataset):
 
     @staticmethod
     def get_parser(parser):
-        group = parser.add_argument_group('stream')
+        group = parser.add_argument_group(
+            'stream', 'example: --schedule gaussian:sigma=0.5,batch=32'
+        )
         group.add_argument(
             '--n_splits',
             affects='stream',

@@ -59,7 +59,9 @@ def _others(text: str) -> str:
 
 def add_embedding_args(parser) -> None:
     """How the backbone runs."""
-    flag = parser.add_argument_group('frozen backbone').add_argument
+    flag = parser.add_argument_group(
+        'frozen backbone', 'example: --stages 2,3 --mirror 1'
+    ).add_argument
     flag(
         *spellings('embed_dtype'),
         dest='embed_dtype',

@@ -79,14 +79,18 @@ def _reader(name: str):
 def add_flags(parser) -> None:
     """All of SCROLL's flags, and its defaults of Mammoth's."""
     add_rehearsal_args(parser)
-    flag = parser.add_argument_group('SCROLL, online stage').add_argument
+    flag = parser.add_argument_group(
+        'SCROLL, online stage', 'example: --head lda --lift square'
+    ).add_argument
     for name, setting in _ONLINE.items():
         about = SETTINGS[setting]
         how = {'choices': about.choices} if about.choices else {'type': _reader(setting)}
         flag(*spellings(name), dest=name, default=about.default, help=about.help, **how)
     flag('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
     add_embedding_args(parser)
-    flag = parser.add_argument_group('SCROLL, adaptation').add_argument
+    flag = parser.add_argument_group(
+        'SCROLL, adaptation', 'example: --adaptation full --iterations 200'
+    ).add_argument
     parameters = inspect.signature(Adaptation).parameters
     for name, (attribute, text) in _ADAPTATION.items():
         numbers = {int: whole(0), float: real(0, positive=attribute == 'scale')}
@@ -111,7 +115,9 @@ def add_flags(parser) -> None:
         help='mirror half of the images (default: the data set says)',
     )
     flag('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
-    _add_file_flags(parser.add_argument_group('SCROLL, files').add_argument)
+    _add_file_flags(
+        parser.add_argument_group('SCROLL, files', 'example: --save_state mine.npz').add_argument
+    )
     parser.set_defaults(
         lr=0.0,
         n_epochs=1,

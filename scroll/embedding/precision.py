@@ -24,18 +24,19 @@ def resolve_precision(precision: str, device: torch.device | str = 'cpu') -> str
         return precision
     if device.type == 'cuda':
         return 'bfloat16' if torch.cuda.get_device_capability(device) >= (8, 0) else 'float32'
-    usable = torch.backends.mkldnn.enabled and has_instructions('amx_bf16', 'AMX')
+    usable = torch.backends.mkldnn.enabled and _has_amx()
     return 'bfloat16' if usable else 'float32'
 
 
-def has_instructions(flag: str, *limits: str) -> bool:
-    """True if the processor has these instructions, and the system says so, and oneDNN may use
-    them. limits: parts of the values of ONEDNN_MAX_CPU_ISA that let it, besides none."""
+def _has_amx() -> bool:
+    """True if the processor has matrix units for bfloat16, the system says so, and oneDNN may use
+    them.
+    """
     limit = os.environ.get('ONEDNN_MAX_CPU_ISA', os.environ.get('DNNL_MAX_CPU_ISA', '')).upper()
-    if limit not in ('', 'ALL', 'DEFAULT') and not any(part in limit for part in limits):
+    if limit not in ('', 'ALL', 'DEFAULT') and 'AMX' not in limit:
         return False
     try:
-        return flag in CPU_INFO.read_text(errors='replace').split()
+        return 'amx_bf16' in CPU_INFO.read_text(errors='replace').split()
     except OSError:
         return False
 

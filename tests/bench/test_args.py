@@ -310,6 +310,21 @@ def test_a_flag_that_clashes_is_told(parse, monkeypatch):
         parse('clash', '--lr 1')
 
 
+@pytest.mark.parametrize('dataset', ['seq-digits', 'seq-features'])
+def test_groups_of_flags_have_an_example_that_can_be_given(dataset):
+    parser = parse_args(['--model', 'scroll', '--dataset', dataset], return_parser_only=True)
+    examples = {group.title: group.description for group in parser._action_groups}
+    examples = {title: text for title, text in examples.items() if text}
+    assert len(examples) >= 9
+    for title, text in examples.items():
+        words = text.removeprefix('example: ').split()
+        _, unknown = parser.parse_known_args(words)
+        assert (text.startswith('example: --'), unknown) == (True, []), title
+        actions = [action for action in parser._actions if action.container.title == title]
+        flags = {flag for action in actions for flag in action.option_strings}
+        assert {word for word in words if word.startswith('--')} <= flags
+
+
 @pytest.mark.parametrize('method', ['bic', 'scroll'])
 def test_every_flag_says_what_it_affects(method):
     words = words_of('--model', method, '--dataset seq-digits --weights none')

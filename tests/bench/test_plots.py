@@ -1,10 +1,13 @@
 """Pictures: what is drawn is what was given, in one look; equal drawings are equal files."""
 
 import numpy as np
+import pytest
 
 from bench.paper import tables
 from bench.paper.experiments import load
-from bench.results import plots, style
+from bench.results import plot, plots, style
+from core.commands import run_command
+from core.rows import append_row
 from models import get_model_names
 from tests.conftest import ROOT
 
@@ -63,3 +66,78 @@ def test_the_papers_figure_has_ours_and_the_papers(tmp_path, drawn):
     assert curves == [[0, 3]]
     assert len(drawn[0].legends[0].get_texts()) == 1
     assert ours.get_ylim()[0] == 0
+
+
+def row_of(run, model, matrix, **more) -> dict:
+    """A row of a run; matrix: accuracy on each task after each task."""
+    means = {f'task{i}': np.mean(line) for i, line in enumerate(matrix, 1)}
+    names = {'run': run, 'model': model, 'dataset': 'd', 'setting': 'class-il', 'complete': 1}
+    accuracies = {'final_accuracy': np.mean(matrix[-1]), 'accuracy_matrix': matrix}
+    return means | names | {'schedule': 'split:2', 'buffer_size': 9} | accuracies | more
+
+
+def lines(axes) -> list:
+    return [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() != 'None']
+
+
+def test_a_run_is_drawn_with_the_online_classifier_where_there_is_one(tmp_path, drawn):
+    row = row_of('a', 'm', [[90], [50, 70]]) | {'accuracy_matrix': '[[90], [50, 70]]'}
+    path = tmp_path / 'r.svg'
+    assert plots.run_picture(path, row | {'online_accuracy_matrix': '[[90], [80, 90]]'}) == path
+    along, each, _ = drawn[0].axes
+    assert lines(along) == [[90, 60], [90, 85]]
+    np.testing.assert_array_equal(each.images[0].get_array().filled(-1), [[90, -1], [50, 70]])
+    assert plots.run_picture(path, row | {'accuracy_matrix': '[[90]]'}) is None
+    plots.run_picture(path, row | {'accuracy_matrix': '[[90, 10], [50, 70, 60]]'})  # from task 2
+    assert list(drawn[1].axes[0].lines[0].get_xdata()) == [2, 3]
+    assert drawn[1].axes[1].images[0].get_extent() == [0.5, 3.5, 3.5, 1.5]
+
+
+@pytest.fixture
+def plotted(tmp_path, monkeypatch, capsys):
+    """plotted(rows, *flags): (exit code, stdout, stderr) of `scripts/plot.py` on a file of rows."""
+
+    def run(rows, *flags):
+        for row in rows:
+            file = append_row(tmp_path, row)
+        words = ['plot.py', str(file), '--out', str(tmp_path / 'p.png'), *flags]
+        monkeypatch.setattr('sys.argv', words)
+        return run_command(plot.main), *capsys.readouterr()
+
+    return run
+
+
+def test_rows_are_drawn_by_group_and_what_is_not_complete_is_left_out(plotted, drawn):
+    rows = [
+        row_of('a', 'er', [[90], [50, 70]]),
+        row_of('b', 'er', [[80], [60, 80]]),
+        row_of('c', 'scroll', [[90], [90, 90]], buffer_size=4),
+        row_of('d', 'er', [[1], [1, 1]], complete=0),
+    ]
+    code, out, _ = plotted(rows)
+    assert (code, out.splitlines()[0]) == (0, 'drawn: 3 of 4 runs, those that are complete')
+    last, along, forgotten, against = drawn[0].axes
+    assert [bar.get_width() for bar in last.patches] == [65, 90]
+    assert [bar.get_width() for bar in forgotten.patches] == [30, 0]
+    assert [text.get_text() for text in last.get_yticklabels()] == ['er, 9', 'scroll, 4']
+    assert lines(along) == [[85, 65], [90, 90]]
+    assert {line.get_xdata()[0] for line in against.lines} == {9, 4}
+    assert drawn[0].get_suptitle() == 'd, class-il, split:2'
+
+
+@pytest.mark.parametrize(
+    'more, flags, word',
+    [
+        ({}, ('--by', 'colour'), 'colour'),
+        ({}, ('--against', 'model'), 'cannot be drawn'),
+        ({'complete': 0}, (), 'cannot be drawn'),
+        ({'final_accuracy': 'high'}, (), 'cannot be drawn'),
+        ({'accuracy_matrix': '[[9'}, (), 'cannot be drawn'),
+        ({}, ('--out', 'x.pdf'), 'ends in .png or .svg'),
+    ],
+)
+def test_rows_that_cannot_be_drawn_are_said(plotted, more, flags, word):
+    code, _, err = plotted([row_of('a', 'er', [[90], [50, 70]]) | more], *flags)
+    assert code == 2
+    assert word in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,35 @@
+"""Picture of the rows of results files, complete runs only: final accuracy, accuracy along the
+stream, forgetting, and accuracy against a column.
+
+python scripts/plot.py data/results/class-il/seq-digits/*/mean_accs.csv --by lr
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from bench.results import plots
+from core.arguments import ArgumentParser
+from scroll.ground.errors import InputError
+
+_BY = ['model', 'dataset', 'setting', 'schedule', 'weights', 'buffer_size']
+
+
+def main():
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
+    flag = parser.add_argument
+    flag('rows', nargs='+', type=Path, help='results files')
+    flag('--by', nargs='+', default=[], metavar='COLUMN', help=f'groups; also by {", ".join(_BY)}')
+    flag('--against', default='buffer_size', metavar='COLUMN', help='x of the last panel')
+    flag('--out', type=Path, default=Path('rows.png'), help='draw it, and its .svg')
+    options = parser.parse_args()
+    plots.check_out(options.out)
+    try:
+        runs = pd.concat(map(pd.read_csv, options.rows), ignore_index=True)
+        rows = runs[runs.complete != 0] if 'complete' in runs else runs
+        print(f'drawn: {len(rows)} of {len(runs)} runs, those that are complete')
+        columns = dict.fromkeys([*rows.columns.intersection(_BY), *options.by])
+        by = rows[list(columns)].astype(str)
+        print(plots.rows_picture(options.out, rows, by, options.against))
+    except (LookupError, OSError, TypeError, ValueError) as error:
+        raise InputError(f'the rows cannot be drawn: {error}') from error
