@@ -28,7 +28,7 @@ _HOME = {
     'InputError': 'ground.errors',
 }
 __all__ = sorted(_HOME)
-__version__ = '0.3.0'
+__version__ = '0.4.0'
 
 
 def __getattr__(name):
