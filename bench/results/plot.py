@@ -1,5 +1,5 @@
-"""Picture of the rows of results files, complete runs only: final accuracy, accuracy along the
-stream, forgetting, and accuracy against a column.
+"""Picture of the complete runs in results files: final accuracy, accuracy after each task,
+forgetting, and accuracy against a column.
 
 python scripts/plot.py data/results/class-il/seq-digits/*/mean_accs.csv --by lr
 """
@@ -19,8 +19,8 @@ def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag('rows', nargs='+', type=Path, help='results files')
-    flag('--by', nargs='+', default=[], metavar='COLUMN', help=f'groups; also by {", ".join(_BY)}')
-    flag('--against', default='buffer_size', metavar='COLUMN', help='x of the last panel')
+    flag('--by', nargs='+', default=[], help=f'columns of groups; also by {", ".join(_BY)}')
+    flag('--against', default='buffer_size', help='column, x of the last panel')
     flag('--out', type=Path, default=Path('rows.png'), help='draw it, and its .svg')
     options = parser.parse_args()
     plots.check_out(options.out)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.plugins import normalise
-from scroll.ground.archive import atomic_write
+from scroll.ground.archive import atomic_write, write_errors
 
 METHODS = {  # name -> name in pictures, colour, marker
     'scroll': ('SCROLL', '#0072B2', 'o'),
@@ -63,5 +63,5 @@ def picture(path: Path, size: tuple, **options):
         yield figure, figure.subplots(**options)
         for kind in dict.fromkeys((path.suffix[1:], 'svg')):
             metadata = {'Date': None} if kind == 'svg' else None
-            with atomic_write(path.with_suffix(f'.{kind}')) as file:
+            with write_errors(path), atomic_write(path.with_suffix(f'.{kind}')) as file:
                 figure.savefig(file, dpi=150, format=kind, metadata=metadata)

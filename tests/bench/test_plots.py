@@ -1,7 +1,10 @@
 """Pictures: what is drawn is what was given, in one look; equal drawings are equal files."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from bench.paper import tables
 from bench.paper.experiments import load
@@ -9,7 +12,7 @@ from bench.results import plot, plots, style
 from core.commands import run_command
 from core.rows import append_row
 from models import get_model_names
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refused
 
 
 def test_each_method_has_a_colour_of_its_own_and_third_party_ones_keep_theirs():
@@ -141,3 +144,11 @@ def test_rows_that_cannot_be_drawn_are_said(plotted, more, flags, word):
     assert code == 2
     assert word in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a device that is full')
+def test_a_picture_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(Figure, 'savefig', lambda *_, **__: Path('/dev/full').write_text('x' * 9))
+    with refused(f'{tmp_path}/c.png', 'No space left'):
+        plots.cloud(tmp_path / 'c.png', {'scroll': [98]}, 'title')
+    assert list(tmp_path.iterdir()) == []
