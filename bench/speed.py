@@ -6,7 +6,6 @@ little. `ratio` is ours divided by the alternative: smaller is better. A row tha
 this processor says so.
 """
 
-import copy
 import itertools
 import os
 import time
@@ -163,34 +162,12 @@ def er_step(name: str, input_size: int | None = None, precision: str = 'float32'
     return method, lambda: method.meta_observe(*next(batches), epoch=0)
 
 
-def bare_step(method, size: int):
-    """A function that passes as many ready inputs through the method's network as a step of ER, and
-    updates it.
-    """
-    net = copy.deepcopy(method.net)
-    opt = torch.optim.SGD(net.parameters(), lr=1e-4)
-    labels = torch.arange(2 * BATCH) % method.N_CLASSES
-    inputs = torch.randn(2 * BATCH, 3, size, size)
-
-    def step():
-        opt.zero_grad()
-        torch.nn.functional.cross_entropy(net(inputs), labels).backward()
-        opt.step()
-
-    return step
-
-
 def steps(measure, name: str, input_size: int):
-    """A step of ER, compared with the work of its network alone."""
-    method, step = er_step(name, input_size)
-    step()  # without memory
-    times = measure(step, bare_step(method, input_size))
-    yield Row('a step of `er`', *times, 'forward, backward, update')
-    _, coarse = er_step(name, input_size, 'bfloat16')
-    coarse()
-    yield with_matrix_units(
-        'a step of `er` in bfloat16', 'in float32', lambda: measure(coarse, step)
-    )
+    """A step of ER in bfloat16."""
+    kinds = [er_step(name, input_size, precision)[1] for precision in ('bfloat16', 'float32')]
+    for step in kinds:
+        step()  # without memory
+    yield with_matrix_units('a step of `er` in bfloat16', 'in float32', lambda: measure(*kinds))
 
 
 def main():

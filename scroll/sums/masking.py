@@ -8,7 +8,7 @@ lacks one is repeated, under another name, among the others.
 
     >>> a, b = (Statistics(2).add(np.array([[3, 4]]), [label]) for label in (0, 1))
     >>> parts = [
-    ...     mask_statistics(s, me, {other: b'secret'}, [0, 1], 'day 1')
+    ...     mask_statistics(s, me, {other: b'16 random bytes.'}, [0, 1], 'day 1')
     ...     for s, me, other in ((a, 'a', 'b'), (b, 'b', 'a'))
     ... ]
     >>> sum_masked(parts, [0, 1], Statistics(2)) == a.merge(b)
@@ -38,7 +38,9 @@ def mask_statistics(
         classes: all labels that any party may have, the same for all of them.
         round: name of this sum; of no other. Two sums under one name would show their difference.
 
-    InputError: a sample of another class."""
+    InputError: a sample of another class; no secret, or one that is short or the party's own."""
+    if not secrets or party in secrets or min(map(len, secrets.values())) < 16:
+        raise InputError('secrets: expected 16 random bytes or more for each other party')
     classes = np.unique(check_labels(classes))
     seen, *arrays = statistics.state_dict().values()
     if not np.isin(seen, classes).all():
@@ -46,13 +48,21 @@ def mask_statistics(
     in_classes = 3 if statistics.by_class else 2
     rows = [in_rows(array, seen, classes) for array in arrays[:in_classes]]
     out = np.concatenate([array.ravel() for array in (*rows, *arrays[in_classes:])])
-    out = out.view(np.uint64)
+    out = out.view(np.uint64) + _noise(_terms(classes, statistics), out)
     for other, secret in secrets.items():
         pair = json.dumps([round, *sorted([party, other])]).encode()
-        stream = hashlib.shake_256(len(secret).to_bytes(8) + secret + pair).digest(out.nbytes)
-        bits = np.frombuffer(stream, '<u8')
+        bits = _noise(len(secret).to_bytes(8) + secret + pair, out)
         out = out + bits if party < other else out - bits
     return out
+
+
+def _terms(classes: np.ndarray, statistics: Statistics) -> bytes:
+    """All that parties and server must agree on."""
+    return json.dumps([classes.tolist(), str(statistics.lift)]).encode()
+
+
+def _noise(content: bytes, like: np.ndarray) -> np.ndarray:
+    return np.frombuffer(hashlib.shake_256(content).digest(like.nbytes), '<u8')
 
 
 def sum_masked(parts, classes, like: Statistics) -> Statistics:
@@ -63,17 +73,17 @@ def sum_masked(parts, classes, like: Statistics) -> Statistics:
         classes: as there.
         like: statistics of the same features, lift and `by_class`; their samples do not count.
 
-    InputError: a part is missing, or is of another round, of other classes or secrets."""
+    InputError: a part is missing, or is of another round, of other classes, lift or secrets."""
     classes = np.unique(check_labels(classes))
     counts = len(classes)
     size = like.size + 1
     shape = (counts, size, size) if like.by_class else (size, size)
     total = np.zeros(counts * (size + 1) + int(np.prod(shape)), np.uint64)
-    with prefixed('a part is missing, or of another round, classes or secrets'):
+    with prefixed('a part is missing, or of another round, classes, lift or secrets'):
         for part in parts:
             if part.shape != total.shape or part.dtype != np.uint64:
                 raise InputError(f'expected {len(total)} numbers, uint64, not {part.shape}')
-            total = total + part
+            total = total + part - _noise(_terms(classes, like), part)
         n, sums, gram = np.split(total.view(np.int64), [counts, counts * (size + 1)])
         seen = n != 0
         gram = gram.reshape(shape)

@@ -22,7 +22,6 @@ STAGES = (
     'adaptation',
     'the same, exact',
     'adaptation in bfloat16',
-    '`er`',
     '`er` in bfloat16',
 )
 

@@ -72,11 +72,24 @@ def test_a_party_that_drops_out_is_noticed_and_the_others_begin_another_round():
     assert left.total == 27
 
 
-def test_others_classes_and_shapes_are_refused():
-    one = statistics_of(9, 0)
+def test_others_classes_shapes_and_lifts_are_refused():
+    own = {name: statistics_of(9, i) for i, name in enumerate(NAMES[:2])}
     with refused('classes'):
-        mask_statistics(one, 'bank', {}, [0, 1], 'one')
-    part = mask_statistics(one, 'bank', {}, CLASSES, 'one')
+        mask_statistics(own['bank'], 'bank', {'clinic': secret('bank', 'clinic')}, [0, 1], 'one')
+    parts = masked(own)
     with refused('numbers'):
-        sum_masked([part], [*CLASSES, 9], Statistics(5))
-    assert sum_masked([part], CLASSES, Statistics(5)) == one
+        sum_masked(parts, [*CLASSES, 9], Statistics(5))
+    with refused('missing'):  # as many classes: their samples would get other labels
+        sum_masked(parts, [0, 1, 2, 9], Statistics(5))
+    lifted = {name: statistics_of(9, i, lift=Lift('relu', 5, 9)) for i, name in enumerate(own)}
+    with refused('lift'):
+        sum_masked(masked(lifted), CLASSES, Statistics(5, Lift('relu', 5, 9, seed=1)))
+    assert sum_masked(parts, CLASSES, Statistics(5)).total == 18
+
+
+@pytest.mark.parametrize(
+    'secrets', [{}, {'clinic': b'fifteen bytes..'}, {'bank': bytes(16), 'clinic': bytes(16)}]
+)
+def test_a_part_without_secrets_or_with_short_ones_is_not_made(secrets):
+    with refused('16 random bytes'):
+        mask_statistics(statistics_of(9, 0), 'bank', secrets, CLASSES, 'one')
