@@ -6,11 +6,11 @@ RUN := .venv/bin/python
 
 .venv/installed: requirements.txt
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+	.venv/bin/pip install --quiet --no-compile --disable-pip-version-check -r requirements.txt
 	touch $@
 
 .venv/installed-dev: requirements-dev.txt .venv/installed
-	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	.venv/bin/pip install --quiet --no-compile --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
 demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row; the same bits under 25 schedules
