@@ -26,20 +26,21 @@ def run_picture(path: Path, row: dict) -> Path | None:
     R = json.loads(row['accuracy_matrix'])
     if len(R) < 2:
         return None
-    first, last = len(R[0]), len(R[-1])
+    last = len(R[-1])
     with style.picture(path, (8.6, 3.8), ncols=2) as (figure, (along, each)):
         for label, column in (
             ('the model tested', 'accuracy_matrix'),
             ('online classifier f_T', 'online_accuracy_matrix'),
         ):
             if row.get(column):
-                means = [metrics.mean(line) for line in json.loads(row[column])]
-                along.plot(range(first, last + 1), means, '.-', label=label)
+                lines = json.loads(row[column])
+                means = list(map(metrics.mean, lines))
+                along.plot(list(map(len, lines)), means, '.-', label=label)
         along.xaxis.get_major_locator().set_params(integer=True)
         along.set(xlabel='tasks learned', ylabel='mean accuracy so far (%)', ylim=(0, 105))
         along.legend()
         square = [line + [np.nan] * (last - len(line)) for line in R]
-        extent = (0.5, last + 0.5, last + 0.5, first - 0.5)
+        extent = (0.5, last + 0.5, last + 0.5, len(R[0]) - 0.5)
         image = each.imshow(square, cmap=style.SEQUENTIAL, vmin=0, vmax=100, extent=extent)
         each.set(xlabel='task tested', ylabel='tasks learned')
         each.grid(False)

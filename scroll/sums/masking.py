@@ -79,11 +79,12 @@ def sum_masked(parts, classes, like: Statistics) -> Statistics:
     size = like.size + 1
     shape = (counts, size, size) if like.by_class else (size, size)
     total = np.zeros(counts * (size + 1) + int(np.prod(shape)), np.uint64)
+    noise = _noise(_terms(classes, like), total)
     with prefixed('a part is missing, or of another round, classes, lift or secrets'):
         for part in parts:
             if part.shape != total.shape or part.dtype != np.uint64:
                 raise InputError(f'expected {len(total)} numbers, uint64, not {part.shape}')
-            total = total + part - _noise(_terms(classes, like), part)
+            total = total + part - noise
         n, sums, gram = np.split(total.view(np.int64), [counts, counts * (size + 1)])
         seen = n != 0
         gram = gram.reshape(shape)
