@@ -95,7 +95,7 @@ def vectors(measure, dim=256):
     X = np.random.default_rng(0).normal(size=(SAMPLES, dim)).astype(np.float32)
     labels = np.arange(SAMPLES)
 
-    def learn(classes=CLASSES):
+    def learn(classes):
         learner = Scroll(buffer_size=0).partial_fit(X, labels % classes)
         learner.predictor()
         return learner
@@ -171,12 +171,7 @@ def steps(measure, name: str, input_size: int):
 
 
 def main():
-    parts = (
-        'embedding',
-        'vectors',
-        'adaptation',
-        'er',
-    )
+    parts = 'embedding', 'vectors', 'adaptation', 'er'
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     flag = parser.add_argument
     flag('--weights', default=weights.DEFAULT)
@@ -186,9 +181,8 @@ def main():
     options = parser.parse_args()
     reuse_memory()
     backbone = weights.network(options.weights, options.input_size)
-    integers = None
-    if weights.has_integers(options.weights):
-        integers = weights.integers_of(options.weights, *backbone)
+    has_integers = weights.has_integers(options.weights)
+    integers = weights.integers_of(options.weights, *backbone) if has_integers else None
     images = np.random.default_rng(0).integers(0, 256, (512, 32, 32, 3), dtype=np.uint8)
     print(
         f'torch {torch.__version__}, threads {torch.get_num_threads()}, cores {os.cpu_count()}, '

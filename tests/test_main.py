@@ -81,4 +81,7 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
         assert digests.nunique() == 1
         assert digests.str.len().eq(64).all()
     assert table['run'].nunique() == 2
+    pictures = {p.stem for p in home.rglob('*.svg')}
+    assert pictures == set(table['run'])
+    assert f'{table["run"].iloc[-1]}.svg' in result.stdout
     assert {p.name for p in tmp_path.iterdir()} == {'here'}

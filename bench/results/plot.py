@@ -10,6 +10,7 @@ import pandas as pd
 
 from bench.results import plots
 from core.arguments import ArgumentParser
+from core.rows import read_rows
 from scroll.ground.errors import InputError
 
 _BY = ['model', 'dataset', 'setting', 'schedule', 'weights', 'buffer_size']
@@ -24,12 +25,16 @@ def main():
     flag('--out', type=Path, default=Path('rows.png'), help='draw it, and its .svg')
     options = parser.parse_args()
     plots.check_out(options.out)
+    for path in options.rows:
+        read_rows(path)  # or says what is wrong with it
     try:
         runs = pd.concat(map(pd.read_csv, options.rows), ignore_index=True)
         rows = runs[runs.complete != 0] if 'complete' in runs else runs
         print(f'drawn: {len(rows)} of {len(runs)} runs, those that are complete')
+        if rows.empty:
+            raise ValueError('none is complete')
         columns = dict.fromkeys([*rows.columns.intersection(_BY), *options.by])
         by = rows[list(columns)].astype(str)
         print(plots.rows_picture(options.out, rows, by, options.against))
-    except (LookupError, OSError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise InputError(f'the rows cannot be drawn: {error}') from error

@@ -21,8 +21,8 @@ def check_out(path: Path) -> None:
 
 
 def run_picture(path: Path, row: dict) -> Path | None:
-    """Draw mean accuracy after each task, and accuracy on each task after each task; returns the
-    path, None of a run of one task. row: of a results file."""
+    """Draw mean accuracy after each task, and accuracy on each task after each task; return the
+    path, or None for a run of one task. row: of a results file."""
     R = json.loads(row['accuracy_matrix'])
     if len(R) < 2:
         return None
@@ -51,17 +51,21 @@ def run_picture(path: Path, row: dict) -> Path | None:
 
 def rows_picture(path: Path, rows: pd.DataFrame, by: pd.DataFrame, against: str) -> Path:
     """Draw mean and standard deviation of groups of rows: final accuracy, the mean accuracy after
-    each task, forgetting, and final accuracy against a column. LookupError, TypeError or
-    ValueError: no row, no such column, or cells that are no numbers.
+    each task, forgetting, and final accuracy against a column.
 
-    rows: of results files. by: text; the rows of a group agree in it, 'model' among them. against:
-    the column."""
+    Args:
+        path: of the picture.
+        rows: of results files.
+        by: text, a row for each of theirs; rows of a group agree in it, 'model' among it.
+        against: name of the column.
+
+    LookupError, TypeError, ValueError: no such column, or cells that are no numbers."""
     shown = (by.nunique() > 1) | (by.columns == 'model')
-    groups = list(rows.groupby(by.loc[:, shown].agg(', '.join, axis=1), sort=False))
-    names = [name for name, _ in groups]
-    with style.picture(path, (11, 0.3 * len(names) + 6), nrows=2, ncols=2) as (figure, grid):
+    names = by.loc[:, shown].agg(', '.join, axis=1)
+    groups = dict(iter(rows.groupby(names, sort=False)))
+    with style.picture(path, (11, 0.3 * len(groups) + 6), nrows=2, ncols=2) as (figure, grid):
         last, along, forgotten, cost = grid.flat
-        for place, (_, group) in enumerate(groups):
+        for place, group in enumerate(groups.values()):
             colour, marker = style.nth(place)
             look = {'color': colour, 'marker': marker}
             accuracy = group.final_accuracy
@@ -74,7 +78,7 @@ def rows_picture(path: Path, rows: pd.DataFrame, by: pd.DataFrame, against: str)
             along.errorbar(range(1, tasks.shape[1] + 1), tasks.mean(), tasks.std(), **look)
             cost.errorbar(group[against].mean(), accuracy.mean(), accuracy.std(), **look)
         for axes in (last, forgotten):
-            axes.set_yticks(range(len(names)), names)
+            axes.set_yticks(range(len(groups)), groups)
             axes.invert_yaxis()
         last.set(xlabel='final accuracy (%)')
         forgotten.set(xlabel='forgetting (points)')

@@ -51,7 +51,7 @@ def mask_statistics(
     out = out.view(np.uint64) + _noise(_terms(classes, statistics), out)
     for other, secret in secrets.items():
         pair = json.dumps([round, *sorted([party, other])]).encode()
-        bits = _noise(len(secret).to_bytes(8) + secret + pair, out)
+        bits = _noise(len(secret).to_bytes(8, 'big') + secret + pair, out)
         out = out + bits if party < other else out - bits
     return out
 

@@ -133,7 +133,7 @@ def test_rows_are_drawn_by_group_and_what_is_not_complete_is_left_out(plotted, d
     [
         ({}, ('--by', 'colour'), 'colour'),
         ({}, ('--against', 'model'), 'cannot be drawn'),
-        ({'complete': 0}, (), 'cannot be drawn'),
+        ({'complete': 0}, (), 'none is complete'),
         ({'final_accuracy': 'high'}, (), 'cannot be drawn'),
         ({'accuracy_matrix': '[[9'}, (), 'cannot be drawn'),
         ({}, ('--out', 'x.pdf'), 'ends in .png or .svg'),
@@ -144,6 +144,16 @@ def test_rows_that_cannot_be_drawn_are_said(plotted, more, flags, word):
     assert code == 2
     assert word in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize('text', ['a,a\n1,2\n', '"', None])
+def test_a_file_that_holds_no_rows_is_named(tmp_path, monkeypatch, capsys, text):
+    path = tmp_path / 'mine.csv'
+    if text:
+        path.write_text(text)
+    monkeypatch.setattr('sys.argv', ['plot.py', str(path), '--out', str(tmp_path / 'p.png')])
+    assert run_command(plot.main) == 2
+    assert str(path) in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a device that is full')
