@@ -30,7 +30,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from bench.paper.experiments import lower, upper
 from scroll.ground.errors import InputError
 
 LEVEL = 0.05
@@ -110,7 +109,7 @@ def _names(experiment, axis: str, wanted) -> list:
         elif axis == 'rows':
             below = [row for row in every if experiment.groups[row] == name]
         else:
-            below = [column for column in every if name in (upper(column), lower(column))]
+            below = [column for column in every if name in column.split(', ', 1)]
         if not below:
             raise InputError(
                 f'claims: no row, column or heading {name!r}; expected some of: {"; ".join(every)}'

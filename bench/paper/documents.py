@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from bench.paper.experiments import Cell, cell_rows, load
-from bench.paper.tables import md_table, number, paper_result, result
+from bench.paper.tables import md_table, number
 from bench.results import plots, style
 from core.arguments import ArgumentParser
 from core.configs import read_yaml
@@ -24,29 +23,6 @@ from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(<!-- table: (\S+) -->).*?(?=<!-- end of table -->)', re.S)
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
-_WIDER = 'Ridge, square, 5,000'  # a row of experiments/side_by_side.yaml
-
-
-def main_table(root: Path) -> str:
-    """Every method on EfficientNet-Lite0 at |M| = 500, and the paper's; SCROLL on more features."""
-    ours = load(ROOT / 'experiments/lite_comparison.yaml')
-    folder = root / 'results/rows'
-    runs = cell_rows(folder, ours.name)
-    wider = cell_rows(folder, 'side_by_side')
-    last = f'SCROLL ({_WIDER}) on features of two networks, no sample in memory'
-    heads = ['']
-    rows = {title: [title] for title in [*ours.rows, last]}
-    for column in ours.columns:
-        cells = [ours.cells[title, column] for title in ours.rows]
-        in_the_paper = any(cell.paper for cell in cells)
-        cells.append(Cell(last, column, {}, None))
-        runs[last, column] = wider[_WIDER, column.split()[0]]
-        heads += [column, 'in the paper'] if in_the_paper else [column]
-        for cell in cells:
-            rows[cell.row].append(result(runs, cell))
-            if in_the_paper:
-                rows[cell.row].append(paper_result(cell))
-    return md_table(heads, rows.values())
 
 
 def schedules_table(root: Path, folder: str = 'clouds') -> str:
@@ -169,7 +145,6 @@ def by_method(path: Path) -> dict:
 
 
 TABLES = {
-    'main': main_table,
     'schedules': schedules_table,
     'certificates': certificates_table,
     'tuned': tuned_table,

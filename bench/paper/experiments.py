@@ -175,16 +175,6 @@ def _paper(values, columns: list, row: str) -> dict:
     return paper
 
 
-def upper(column: str) -> str:
-    """'CIFAR-10 5-split, |M| = 200' -> 'CIFAR-10 5-split'."""
-    return column.split(', ')[0]
-
-
-def lower(column: str) -> str:
-    """'CIFAR-10 5-split, |M| = 200' -> '|M| = 200'; empty where there is one heading only."""
-    return ', '.join(column.split(', ')[1:])
-
-
 def results_rows(base_path, results_path='results/') -> list:
     """Rows, as text, of the results files below a folder that have accuracies among all classes."""
     folders = [Path(base_path) / results_path / setting for setting in SETTINGS]

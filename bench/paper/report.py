@@ -186,6 +186,8 @@ class Report:
         picture = folder / f'{name}.png'
         if experiment.kind == 'figure' and 0 < len(experiment.cells) == len(runs):
             tables.figure(picture, experiment, runs)
+        if experiment.kind == 'bars' and runs:
+            tables.bars(picture, experiment, runs)
         if not (runs or picture.is_file() or experiment.table):
             return ''
         facts = origin(experiment, [row for rows in runs.values() for row in rows])

@@ -11,8 +11,6 @@ import numpy as np
 from bench.paper.experiments import Cell, Experiment
 from bench.results import style
 
-NOT_RUN = 'not run yet'
-
 
 class Summary(NamedTuple):
     """Mean and standard deviation (ddof 1; None for one seed) of `n` seeds, percent."""
@@ -39,17 +37,6 @@ def number(mean: float, deviation: float | None, n: int | None = None) -> str:
         form = '.1g' if 1e-9 <= deviation < 0.05 else '.1f'
         text += f' ± {deviation:{form}}'
     return text if n is None else f'{text} ({n})'
-
-
-def result(runs: dict, cell: Cell) -> str:
-    """The text of a cell: its summary, or that it was not run yet."""
-    seeds = summary(runs, cell)
-    return number(*seeds) if seeds else NOT_RUN
-
-
-def paper_result(cell: Cell) -> str:
-    """The text of a cell's value in the paper; '' where there is none."""
-    return number(*cell.paper) if cell.paper else ''
 
 
 def md_row(cells) -> str:
@@ -89,9 +76,11 @@ def _cells(experiment: Experiment, runs: dict) -> list:
     rows = []
     for row in experiment.rows:
         cells = [experiment.cells[row, column] for column in experiment.columns]
-        ours = [result(runs, cell) for cell in cells]
+        seeds = [summary(runs, cell) for cell in cells]
+        ours = [number(*some) if some else 'not run yet' for some in seeds]
         if experiment.source:
-            rows += [[row, 'ours', *ours], ['', 'paper', *map(paper_result, cells)]]
+            papers = [number(*cell.paper) if cell.paper else '' for cell in cells]
+            rows += [[row, 'ours', *ours], ['', 'paper', *papers]]
         else:
             rows.append([row, *ours])
     note = 'Percent: mean ± deviation over seeds (number of seeds).'
@@ -140,3 +129,32 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
         )
         figure.legend(*panels[0].get_legend_handles_labels(), loc='outside right center')
         figure.suptitle(experiment.title)
+
+
+def bars(path: Path, experiment: Experiment, runs: dict) -> None:
+    """Accuracy of each row that has any, a panel a column, bars of one standard deviation, paler
+    where there is one run; a diamond is the paper's."""
+    rows = [row for row in experiment.rows if any((row, c) in runs for c in experiment.columns)]
+    columns = experiment.columns
+    size = (3.2 * len(columns) + 1, 0.24 * len(rows) + 1)
+    with style.picture(path, size, ncols=len(columns), sharex=True, sharey=True) as (_, panels):
+        for axes, column in zip(panels, columns):
+            for place, row in enumerate(rows):
+                cell = experiment.cells[row, column]
+                ours = summary(runs, cell)
+                if ours:
+                    colour, _ = style.of(cell.flags['model'])
+                    alpha = 1 if ours.n > 1 else 0.45
+                    axes.barh(place, ours.mean, xerr=ours.deviation, color=colour, alpha=alpha)
+                    axes.annotate(
+                        number(*ours),
+                        (1.02, place),
+                        xycoords=axes.get_yaxis_transform(),
+                        va='center',
+                    )
+                if cell.paper:
+                    axes.plot(cell.paper[0], place, 'D', color='white', mec='black', markersize=4)
+            axes.set(title=column, xlabel='final accuracy (%)', xlim=(0, 100))
+            axes.grid(False, axis='y')
+        axes.set_yticks(range(len(rows)), rows)
+        axes.invert_yaxis()

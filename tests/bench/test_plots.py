@@ -71,6 +71,27 @@ def test_the_papers_figure_has_ours_and_the_papers(tmp_path, drawn):
     assert ours.get_ylim()[0] == 0
 
 
+def test_bars_have_deviations_and_numbers_and_rows_that_were_run(tmp_path, drawn):
+    experiment = load(ROOT / 'experiments/lite_comparison.yaml')
+    column, other, _ = experiment.columns
+    runs = {
+        ('ER', column): [{'final_accuracy': '40'}],
+        ('MIR', other): [{'final_accuracy': text} for text in ('50', '60')],
+    }
+    tables.bars(tmp_path / 'b.png', experiment, runs)
+    first, second, third = drawn[0].axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ['ER', 'MIR']
+    (er,), (mir,), none = first.patches, second.patches, third.patches
+    assert (er.get_width(), er.get_alpha(), mir.get_width(), mir.get_alpha()) == (40, 0.45, 55, 1)
+    assert (er.get_y() < 0 < mir.get_y(), len(none)) == (True, 0)
+    assert [text.get_text() for axes in (first, second) for text in axes.texts] == [
+        '40.0 (1)',
+        '55.0 ± 7.1 (2)',
+    ]
+    diamonds = [line.get_xdata()[0] for line in first.lines if line.get_marker() == 'D']
+    assert diamonds == [77.3, 68.7]
+
+
 def row_of(run, model, matrix, **more) -> dict:
     """A row of a run; matrix: accuracy on each task after each task."""
     means = {f'task{i}': np.mean(line) for i, line in enumerate(matrix, 1)}
