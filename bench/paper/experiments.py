@@ -195,8 +195,8 @@ def matching_rows(cell: Cell, rows: list) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the
     newest. A row is a run of a cell if its key has the values that the cell's command has today,
     flags and defaults alike. A flag that the key lacks, since there was none, had the default that
-    it is declared with; of flags that are gone none may have been asked for. A command that
-    `main.py` refuses has no rows."""
+    it is declared with; of flags that are gone none may have been asked for. Flags that only record
+    more count where the cell gives them. A command that `main.py` refuses has no rows."""
     rows = [
         row
         for row in rows
@@ -205,10 +205,11 @@ def matching_rows(cell: Cell, rows: list) -> list:
         and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))
     ]
     today = arguments(cell)[0] if rows else None
-    newest = {}
-    for row in sorted(rows, key=lambda row: row.get('finished', '')):
-        if today is not None and _has_arguments(row, today):
-            newest[row.get('seed')] = row
+    newest = {
+        row.get('seed'): row
+        for row in sorted(rows, key=lambda row: row.get('finished', ''))
+        if today and _has_arguments(row, today)
+    }
     return sorted(newest.values(), key=lambda row: int(row.get('seed') or 0))
 
 
@@ -240,10 +241,18 @@ def _has_arguments(row: dict, today) -> bool:
     if 'adapt_prior' in asked and values.get('adapt_select', 'none') != 'none':
         return False
     absent = today.declared | _BEFORE
-    return vars(today).keys() >= key['given'].keys() - set(_GONE) and all(
-        same_value(value, values.get(name, text_of(absent.get(name, value))))
-        for name, value in asked.items()
-        if name not in _STREAM
+    return (
+        vars(today).keys() >= key['given'].keys() - set(_GONE)
+        and all(
+            same_value(value, values.get(name, text_of(absent.get(name, value))))
+            for name, value in asked.items()
+            if name not in _STREAM
+        )
+        and all(
+            same_value(getattr(today, name), row.get(name, ''))
+            for name in today.given
+            if affects(today, name) == 'record'
+        )
     )
 
 

@@ -143,18 +143,13 @@ def bars(path: Path, experiment: Experiment, runs: dict) -> None:
                 cell = experiment.cells[row, column]
                 ours = summary(runs, cell)
                 if ours:
-                    colour, _ = style.of(cell.flags['model'])
+                    colour = style.of(cell.flags['model'])[0]
                     alpha = 1 if ours.n > 1 else 0.45
                     axes.barh(place, ours.mean, xerr=ours.deviation, color=colour, alpha=alpha)
-                    axes.annotate(
-                        number(*ours),
-                        (1.02, place),
-                        xycoords=axes.get_yaxis_transform(),
-                        va='center',
-                    )
+                    axes.text(102, place, number(*ours), va='center')
                 if cell.paper:
-                    axes.plot(cell.paper[0], place, 'D', color='white', mec='black', markersize=4)
-            axes.set(title=column, xlabel='final accuracy (%)', xlim=(0, 100))
+                    axes.plot(cell.paper[0], place, 'D', color='white', mec='black')
+            axes.set(title=column, xlabel='accuracy (%)', xlim=(0, 100))
             axes.grid(False, axis='y')
         axes.set_yticks(range(len(rows)), rows)
         axes.invert_yaxis()

@@ -251,6 +251,13 @@ def test_a_key_without_a_flag_has_its_default(cell):
     assert matching_rows(cell, [{**row, 'run_key': json.dumps(key)}]) == []
 
 
+def test_what_a_run_recorded_counts_where_the_cell_asks_for_it(cell):
+    rows = [row_of(cell, seed=1) | {'eval_epochs': text} for text in ('', '1')]
+    assert matching_rows(cell, rows) == rows[-1:]
+    assert matching_rows(replace(cell, flags=cell.flags | {'eval_epochs': 1}), rows) == rows[1:]
+    assert matching_rows(replace(cell, flags=cell.flags | {'eval_epochs': 2}), rows) == []
+
+
 @pytest.mark.parametrize('text', ['{', '[]', '{"given": 1, "default": {}}'])
 def test_a_damaged_key_is_refused(cell, text):
     with refused('run_key', text):
