@@ -4,7 +4,8 @@
         --n_epochs 1 --lr 0.03 --buffer_size 200
 
 Accuracy: 71 % (± 12 on other processors).
-CIFAR-100 in ten tasks, |M| = 500: 43.9 % (results/rows/lite_comparison.csv, mean of 3 seeds).
+On EfficientNet-Lite0, CIFAR-100 in ten tasks, |M| = 500: 43.9 % (results/rows/lite_comparison.csv,
+mean of 3 seeds).
 """
 
 import torch

@@ -4,7 +4,8 @@
         --n_epochs 1 --lr 0.03 --buffer_size 200
 
 Accuracy: 77 % (± 10 on other processors).
-CIFAR-100 in ten tasks, |M| = 500: 54.0 % (results/rows/lite_comparison.csv, mean of 3 seeds).
+On EfficientNet-Lite0, CIFAR-100 in ten tasks, |M| = 500: 54.0 % (results/rows/lite_comparison.csv,
+mean of 3 seeds).
 """
 
 import torch
