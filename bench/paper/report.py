@@ -143,20 +143,17 @@ class Report:
             path.unlink(missing_ok=True)
 
     def choices(self, name: str) -> dict:
-        """Origins of the values of the rows, as config files say, where several methods are run,
-        and rows that have others than their command today: text -> names, with the columns where
-        not all are alike."""
+        """Origins of the values of the rows, as config files say, and rows that have others than
+        their command today: text -> names, with the columns where not all are alike."""
         experiment = self.get(name)
         runs = self.rows(name)
         columns = {}
-        cells = [cell for place, cell in experiment.cells.items() if place in runs]
-        several = len({cell.flags['model'] for cell in cells}) > 1
-        for cell in cells:
-            today, _ = arguments(cell)
-            text = today and several and chosen_by(vars(today))
+        for place, cell in experiment.cells.items():
+            today = arguments(cell)[0] if place in runs else None
+            text = today and chosen_by(vars(today))
             if text and 'lr' in cell.flags:
                 text = "given in the experiment's file"
-            if today and not matching_rows(cell, runs[cell.row, cell.column]):
+            if today and not matching_rows(cell, runs[place]):
                 text = 'made with earlier values than those of its command today'
             if text:
                 columns.setdefault(text, {}).setdefault(cell.row, []).append(cell.column)
