@@ -130,7 +130,7 @@ def judge(claim: dict, here, get, runs) -> Finding:
     count = len(compared)
     results = [(*test(seeds, len(ready), claim.get('within')), a, b) for a, b, seeds in ready]
     verdict = UNDECIDED if begun else NOT_RUN
-    evidence = f'{len(ready)} of {count} pairs have {("a seed", "two seeds")[least - 1]} in common'
+    evidence = f'{len(ready)} of {count} pairs have enough seeds in common'
     if results:
         verdicts = [result[0] for result in results]
         if CONTRADICTED in verdicts:

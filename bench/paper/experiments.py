@@ -31,7 +31,7 @@ from bench import flag_words
 from bench.results.keys import read_key, text_of
 from core.arguments import KEY, affects
 from core.configs import read_yaml
-from core.plugins import ROOT, normalise
+from core.plugins import ROOT
 from core.rows import FILE, read_rows
 from scroll.ground.errors import InputError
 
@@ -48,7 +48,6 @@ SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
 # what rows have that were made before 0.4, when cross-validation within the buffer was a choice
 _BEFORE = {'adapt_prior': 0, 'adapt_averaging': False}
-_GONE = ('adapt_select', 'adapt_select_folds', 'adapt_select_held_out')
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -197,13 +196,7 @@ def matching_rows(cell: Cell, rows: list) -> list:
     flags and defaults alike. A flag that the key lacks, since there was none, had the default that
     it is declared with; of flags that are gone none may have been asked for. Flags that only record
     more count where the cell gives them. A command that `main.py` refuses has no rows."""
-    rows = [
-        row
-        for row in rows
-        if row.get('run_key')
-        and _same_stream(cell, row)
-        and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))
-    ]
+    rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)]
     today = arguments(cell)[0] if rows else None
     newest = {
         row.get('seed'): row
@@ -242,7 +235,7 @@ def _has_arguments(row: dict, today) -> bool:
         return False
     absent = today.declared | _BEFORE
     return (
-        vars(today).keys() >= key['given'].keys() - set(_GONE)
+        vars(today).keys() >= key['given'].keys() - {'adapt_select'}
         and all(
             same_value(value, values.get(name, text_of(absent.get(name, value))))
             for name, value in asked.items()
