@@ -18,7 +18,8 @@ row's `paper` holds what the paper reports for it, percent, in the order of the 
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file
 to show, and `group` a heading of rows. In the place of columns and rows: `commands` that make a
-picture, or a `table` in Markdown. Nothing here imports torch.
+picture, or a `table` in Markdown. `kind: figure` draws a line a row against the columns, `kind:
+bars` a panel a column. Nothing here imports torch.
 """
 
 import functools

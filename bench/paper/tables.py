@@ -137,7 +137,8 @@ def bars(path: Path, experiment: Experiment, runs: dict) -> None:
     rows = [row for row in experiment.rows if any((row, c) in runs for c in experiment.columns)]
     columns = experiment.columns
     size = (3.2 * len(columns) + 1, 0.24 * len(rows) + 1)
-    with style.picture(path, size, ncols=len(columns), sharex=True, sharey=True) as (_, panels):
+    shared = {'sharex': True, 'sharey': True, 'squeeze': False}
+    with style.picture(path, size, ncols=len(columns), **shared) as (_, (panels,)):
         for axes, column in zip(panels, columns):
             for place, row in enumerate(rows):
                 cell = experiment.cells[row, column]

@@ -1,5 +1,6 @@
 """Pictures: what is drawn is what was given, in one look; equal drawings are equal files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,8 @@ def test_bars_have_deviations_and_numbers_and_rows_that_were_run(tmp_path, drawn
     ]
     diamonds = [line.get_xdata()[0] for line in first.lines if line.get_marker() == 'D']
     assert diamonds == [77.3, 68.7]
+    tables.bars(tmp_path / 'one.png', replace(experiment, columns=[column]), runs)
+    assert [len(axes.patches) for axes in drawn[1].axes] == [1]
 
 
 def row_of(run, model, matrix, **more) -> dict:
