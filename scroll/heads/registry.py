@@ -54,7 +54,8 @@ class Head:
         relative: True if its logits, distances or their differences, only compare the classes of
             one sample; those of ridge stand for themselves.
         worth: the exemplars that its f_T counts for in f*, in those of ridge: means alone take
-            less from all samples than a Gram matrix, covariances more."""
+            less from all samples than a Gram matrix, covariances more. 0: it says nothing, and its
+            scale is not calibrated either, since by chance any scale may be the best."""
 
     make: Callable
     leaves_out: Callable
@@ -141,6 +142,7 @@ HEADS = {
     'random': Head(
         lambda statistics, settings: random_weights(statistics, settings.seed),
         lambda online, statistics, settings, features, labels: online.decision_function(features),
+        worth=0.0,
     ),
 }
 HEADS |= {name: replace(HEADS[head], lift=lift) for name, (head, lift) in PUBLISHED.items()}

@@ -107,7 +107,8 @@ def adapt_head(
 
     left_out = fitted.left_out(exemplars.features, exemplars.labels)
     worth = HEADS[fitted.head].worth * (1 if fitted.online.lift is None else 2)
-    settings = replace(settings, prior=worth * settings.prior)
+    calibrate = settings.calibrate and worth > 0
+    settings = replace(settings, prior=worth * settings.prior, calibrate=calibrate)
     # whatever the caller has switched off
     with torch.inference_mode(False), torch.enable_grad():
         return adapt(embedder, fitted.online, exemplars, settings, seed, progress, left_out)

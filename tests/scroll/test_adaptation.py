@@ -76,26 +76,14 @@ def test_the_calibrated_scale_minimises_cross_entropy(count, classes, seed, spre
 
 
 @quick
-@given(st.integers(2, 30), st.sampled_from([1, 2, 4]), st.integers(0, 99))
-def test_logits_are_better_than_guessing_if_a_small_scale_is_by_three_errors(count, classes, seed):
+@given(st.integers(1, 30), st.sampled_from([1, 2, 4]), st.integers(0, 99))
+def test_logits_are_better_than_guessing_if_a_small_scale_is(count, classes, seed):
     r = np.random.default_rng(seed)
+    logits = r.integers(-3, 4, size=(count, classes))
     targets = r.integers(0, classes, count)
-    logits = r.integers(-3, 4, size=(count, classes)) + r.integers(3) * np.eye(classes)[targets]
-    gains = [-cross_entropy(1e-6 * z[None], t[None]) for z, t in zip(logits, targets)]
-    gains = (np.log(classes) + np.array(gains)) / 1e-6
-    error = gains.std() / count**0.5
-    expected = gains.mean() > 3 * error and gains.mean() > 1e-3
-    if abs(gains.mean() - 3 * error) > 1e-3:
-        assert better_than_guessing(logits, targets) == expected
-
-
-def test_logits_that_know_nothing_are_no_better_than_guessing():
-    """By their sign alone every second of these is."""
-    found = 0
-    for seed in range(200):
-        r = np.random.default_rng(seed)
-        found += better_than_guessing(r.normal(size=(500, 100)), r.integers(0, 100, 500))
-    assert found <= 2
+    gain = np.log(classes) - cross_entropy(1e-5 * logits, targets)
+    # a slope, if not 0, is 1 / (30 * 4) or more
+    assert better_than_guessing(logits, targets) == (gain > 1e-9)
 
 
 def test_a_start_that_says_nothing_of_the_labels_keeps_its_scale(f_T, run, embedder, toy):

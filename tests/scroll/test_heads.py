@@ -272,6 +272,15 @@ def test_f_star_starts_from_any_head(name):
     np.testing.assert_allclose(f_star, f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max())
 
 
+def test_f_star_of_a_random_f_T_keeps_its_scale_though_chance_may_favour_it():
+    y = np.arange(60) % 3
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    how = Adaptation(iterations=0, scale=2.0)
+    for seed in range(8):
+        learner = Scroll(head='random', seed=seed, buffer_size=30, adaptation=how).fit(x, y)
+        assert learner.adapt().adapted_.initial_scale == 2.0
+
+
 def learned_and_adapted(head, x, y, size, how=None):
     """Accuracies of f_T and of f* on what was not learned, a third or more."""
     learner = Scroll(head=head, buffer_size=size, strategy='hash', adaptation=how)
