@@ -35,12 +35,8 @@ def sees_once(model, wanted: bool) -> bool:
 
 def differences(args, model, dataset) -> str:
     """Describe in a line which arguments that were not given would be other in Mammoth; '' for
-    methods that it has not, and where its defaults were taken."""
-    if (
-        not is_shipped(model)
-        or normalise(model.NAME) not in _table('methods')
-        or 'mammoth_defaults' in args
-    ):
+    methods that it has not. Where its defaults were taken, what it has none for is left."""
+    if not is_shipped(model) or normalise(model.NAME) not in _table('methods'):
         return ''
     theirs = of_data(dataset) | of_method(model)
     if args.lr != 0:
@@ -49,6 +45,7 @@ def differences(args, model, dataset) -> str:
         f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'
         for flag, value in theirs.items()
         if flag not in args.given and getattr(args, flag) != value
+        if value == 'required' or 'mammoth_defaults' not in args
     ]
     if not other:
         return ''
