@@ -14,6 +14,7 @@ from bench.cli.parsing import parse_args
 from bench.paper import claims
 from bench.paper.experiments import Cell, experiment_files, load, matching_rows
 from bench.results.keys import key_text
+from core.rows import read_rows
 from tests.conftest import ROOT, refused
 
 NAMES = [path.stem for path in experiment_files()]
@@ -270,3 +271,18 @@ def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(cell):
     specs = 'split:5', 'split:10', 'gaussian', 'imbalanced:5', 'split:5,batch=2', ''
     rows = [row_of(cell, seed=seed, schedule=spec) for seed, spec in enumerate(specs)]
     assert matching_rows(cell, rows) == rows[:2]
+
+
+def test_a_network_has_one_digest_on_all_pages():
+    # of pages that say so; and of tests/test_pretrain_quantise.py
+    older = (
+        'blurry heads heads_curve lite_sizes table_4_buffer_size table_5_two_class_splits '
+        'table_7_buffering'
+    )
+    digests = {('compact', '', '', 'False', ''): {'881ce32c974df4e3'}}
+    for path in (ROOT / 'results/rows').glob('*.csv'):
+        for row in read_rows(path) if path.stem not in older else ():
+            if digest := row.get('embedding_digest'):
+                names = 'weights', 'input_size', 'stages', 'mirror', 'more_weights'
+                digests.setdefault(tuple(map(row.get, names)), set()).add(digest[:16])
+    assert {*map(len, digests.values())} == {1}

@@ -136,7 +136,7 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
             assert f'{flag} {value} (required)' in given(model=model).differs
     assert 'alpha' not in given('--alpha 0.5', 'der').differs
     der = given('--lr 0.1 --mammoth_defaults 1', 'der')
-    assert (der.alpha, 'differ: alpha 0.5 (required);' in der.differs) == (0.5, True)
+    assert 'differ: alpha 0.5 (required);' in der.differs
     assert 'mammoth_defaults' not in ours
     code, out, _ = command_line(
         '--model er --dataset seq-digits --weights none --backbone reduced-resnet18 --n_epochs 0',
