@@ -45,7 +45,7 @@ def differences(args, model, dataset) -> str:
         f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'
         for flag, value in theirs.items()
         if flag not in args.given and getattr(args, flag) != value
-        if value == 'required' or 'mammoth_defaults' not in args
+        if value == 'required' or not getattr(args, 'mammoth_defaults', False)
     ]
     if not other:
         return ''

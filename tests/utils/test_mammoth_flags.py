@@ -123,7 +123,7 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
     with monkeypatch.context() as patched, refused('required: --lr'):
         patched.setenv('MAMMOTH_DEFAULTS', '1')
         assert given('--lr 0.1').lr_milestones == [35, 45]
-        assert given('--mammoth_defaults 0').lr == 0.01
+        assert '(of the data set), lr 0.01 (required)' in given('--mammoth_defaults 0').differs
         given()
     own = given('--lr 0.1 --mammoth_defaults 1 --task_free 1 --n_epochs 2 --backbone resnet34')
     assert (own.task_free, own.n_epochs, own.backbone) == (True, 2, 'resnet34')
