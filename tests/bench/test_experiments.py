@@ -274,7 +274,7 @@ def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(cell):
 
 
 def test_a_network_has_one_digest_on_all_pages():
-    # of pages that say so; and of tests/test_pretrain_quantise.py
+    # pages that say so
     older = [
         'heads',
         'heads_curve',
