@@ -80,12 +80,12 @@ class InvertedResidual(nn.Module):
         self.stays = stride == 1 and channels_in == channels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = x if self.conv1 is None else F.relu6(self.bn1(self.conv1(x)), inplace=True)
+        out = x if self.conv1 is None else F.relu6(self.bn1(self.conv1(x)))
         stride, _ = self.conv2.stride
         kernel, _ = self.conv2.kernel_size
         if stride > 1:
             out = pad_same(out, kernel, stride)
-        out = F.relu6(self.bn2(self.conv2(out)), inplace=True)
+        out = F.relu6(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
         return out + x if self.stays else out
 
@@ -116,13 +116,13 @@ class EfficientNetLite(StagedBackbone):
         self.layer8 = nn.Sequential(
             nn.Conv2d(channels_in, FEATURES, 1, bias=False),
             nn.BatchNorm2d(FEATURES, EPS),
-            nn.ReLU6(inplace=True),
+            nn.ReLU6(),
         )
         self.classifier = nn.Linear(FEATURES, num_classes)
         kaiming(self)
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu6(self.bn1(self.conv1(pad_same(x, 3, 2))), inplace=True)
+        return F.relu6(self.bn1(self.conv1(pad_same(x, 3, 2))))
 
 
 def from_published(state: dict) -> tuple:

@@ -289,6 +289,7 @@ class _Builder:
         return self._on_hardtanh(node, x, low, np.inf if high is None else high)
 
     _on_relu = partialmethod(_on_clamp, low=0)
+    _on_relu6 = partialmethod(_on_clamp, low=0, high=6)
 
     def _on_add(self, node, one, other):
         parts = []

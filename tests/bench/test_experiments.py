@@ -274,9 +274,8 @@ def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(cell):
 
 
 def test_a_network_has_one_digest_on_all_pages():
-    # pages that say so
+    # of pages that say so; and of tests/test_pretrain_quantise.py
     older = [
-        'heads',
         'heads_curve',
         'lite_sizes',
         'table_4_buffer_size',
