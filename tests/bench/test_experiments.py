@@ -276,7 +276,6 @@ def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(cell):
 def test_a_network_has_one_digest_on_all_pages():
     # of pages that say so; and of tests/test_pretrain_quantise.py
     older = [
-        'heads_curve',
         'lite_sizes',
         'table_4_buffer_size',
         'table_5_two_class_splits',
