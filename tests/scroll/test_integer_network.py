@@ -53,14 +53,13 @@ class Mobile(nn.Module):
             nn.ZeroPad2d((1, 2, 1, 2)),
             nn.Conv2d(8, 8, 5, 2, groups=8, bias=False),
             nn.BatchNorm2d(8),
-            nn.ReLU6(),
         )
         self.own = nn.Conv2d(8, 8, 3, 1, 1)
         self.last = nn.Conv2d(8, 16, 1)
 
     def features(self, x):
         x = self.stem(x)
-        x = self.smaller(x + self.block(x))
+        x = F.relu6(self.smaller(x + self.block(x)))
         return F.adaptive_avg_pool2d(
             F.relu(self.last(torch.clamp(x + self.own(x), min=0))), 1
         ).flatten(1)
