@@ -278,7 +278,6 @@ def test_a_network_has_one_digest_on_all_pages():
     older = [
         'lite_sizes',
         'table_4_buffer_size',
-        'table_5_two_class_splits',
     ]
     digests = {('compact', '', '', 'False', ''): {'881ce32c974df4e3'}}
     for path in ROOT.glob('results/rows/*.csv'):
