@@ -194,9 +194,10 @@ def cell_rows(folder: Path, name: str) -> dict:
 def matching_rows(cell: Cell, rows: list) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the
     newest. A row is a run of a cell if its key has the values that the cell's command has today,
-    flags and defaults alike. A flag that the key lacks, since there was none, had the default that
-    it is declared with; of flags that are gone none may have been asked for. Flags that only record
-    more count where the cell gives them. A command that `main.py` refuses has no rows."""
+    flags and defaults alike; `--precision auto` may be what another machine makes of it. A flag
+    that the key lacks, since there was none, had the default that it is declared with; of flags
+    that are gone none may have been asked for. Flags that only record more count where the cell
+    gives them. A command that `main.py` refuses has no rows."""
     rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)]
     today = arguments(cell)[0] if rows else None
     newest = {
@@ -235,12 +236,13 @@ def _has_arguments(row: dict, today) -> bool:
     if 'adapt_prior' in asked and values.get('adapt_select', 'none') != 'none':
         return False
     absent = today.declared | _BEFORE
+    decided = {'precision'} - today.given - key['given'].keys()  # by the machine, for `auto`
     return (
         vars(today).keys() >= key['given'].keys() - {'adapt_select'}
         and all(
             same_value(value, values.get(name, text_of(absent.get(name, value))))
             for name, value in asked.items()
-            if name not in _STREAM
+            if name not in decided.union(_STREAM)
         )
         and all(
             same_value(getattr(today, name), row.get(name, ''))
