@@ -166,7 +166,7 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(
         assert fact in text
     chosen = text.split('were chosen')[1]
     assert "- ER, ACE: the paper's values." in chosen
-    assert '- SCROLL: lambda was tuned on held-out' in chosen
+    assert '- SCROLL: lambda and f* are the defaults' in chosen
     assert 'Bound' not in chosen
     line = 'Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
     index, said = made['README.md'].split('## Each claim of the paper')
