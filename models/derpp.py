@@ -4,8 +4,8 @@
         --n_epochs 1 --lr 0.03 --buffer_size 200
 
 Accuracy: 57 % (± 10 on other processors).
-On EfficientNet-Lite0, CIFAR-100 in ten tasks, |M| = 500: 53.3 % (results/rows/lite_comparison.csv,
-one seed).
+On EfficientNet-Lite0, CIFAR-100 in ten tasks, |M| = 500, two passes: 53.3 %
+(results/rows/lite_comparison.csv, one seed).
 """
 
 from core.arguments import Flag, real

@@ -1,4 +1,4 @@
-"""All data at once, the upper bound: tasks are collected, and learned together after the last.
+"""All data at once, for reference: tasks are collected, and learned together after the last.
 
     python main.py --model joint --dataset seq-digits --weights small --input_size 16
         --lr 0.01 --n_epochs 5 --bn frozen

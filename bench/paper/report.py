@@ -1,5 +1,4 @@
-"""Tables and figures from our own rows, compared with the paper's values; what our rows say of its
-claims.
+"""Tables and figures from our own rows, next to the values and the claims of the paper.
 
     python scripts/report.py                                    # all with rows (`make tables`)
     python scripts/report.py experiments/blurry.yaml --collect  # first take in rows of data/results
@@ -210,7 +209,8 @@ class Report:
             count = sum(finding.verdict in decided for _, finding in findings)
             rows = [[f.says, f'[{name}](tables/{name}.md): {f.verdict}'] for name, f in findings]
             text += (
-                f'\n## Each claim of the paper\n\n{len(rows)} claims; our rows decide {count}.\n\n'
+                f'\n## Each claim of the paper\n\n{len(rows)} claims, once for each table; our '
+                f'rows decide {count}.\n\n'
                 f'{tables.md_table(["claim", "our rows"], rows)}\n'
             )
         if others:

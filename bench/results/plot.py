@@ -1,5 +1,6 @@
-"""Picture of the complete runs in results files: final accuracy, accuracy after each task,
-forgetting, and accuracy against a column.
+"""Picture of complete runs in results files: accuracy at the end and after tasks, forgetting.
+
+With `--by` also accuracy against a column.
 
 python scripts/plot.py data/results/class-il/seq-digits/*/mean_accs.csv --by lr
 """

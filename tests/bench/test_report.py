@@ -171,7 +171,7 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(
     line = 'Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
     index, said = made['README.md'].split('## Each claim of the paper')
     assert f'| [some](tables/some.md) | {line}' in index
-    assert '3 claims; our rows decide 1.' in said
+    assert '3 claims, once for each table; our rows decide 1.' in said
     assert table_of(said)[1:] == [
         ['SCROLL is above the others', '[some](tables/some.md): undecided'],
         ['the others fall', '[some](tables/some.md): undecided'],
