@@ -90,9 +90,9 @@ def embedding(measure, backbone, integers, images):
         yield Row(stage, *times, 'the same network in float32')
 
 
-def vectors(measure, dim=256):
+def vectors(measure):
     """Feature vectors: learned and predicted, with few classes and with many."""
-    X = np.random.default_rng(0).normal(size=(SAMPLES, dim)).astype(np.float32)
+    X = np.random.default_rng(0).normal(size=(SAMPLES, 256)).astype(np.float32)
     labels = np.arange(SAMPLES)
 
     def learn(classes):

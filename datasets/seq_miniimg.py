@@ -1,6 +1,7 @@
 """Sequential miniImageNet: 20 classes of 500 training and 100 test images, 84x84, ten tasks."""
 
 from backbone import weights
+from backbone.checkpoints import MINI_IMAGENET
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.ground.errors import InputError
@@ -16,8 +17,7 @@ class SequentialMiniImageNet(ScheduledDataset):
     SIZE = (84, 84)
     DEFAULT_SPLITS = 10
     PADDING = 8
-    MEAN = (120.39586422 / 255, 115.59361427 / 255, 104.54012653 / 255)
-    STD = (70.68188272 / 255, 68.27635343 / 255, 72.54505529 / 255)
+    MEAN, STD = MINI_IMAGENET
 
     @staticmethod
     def check_args(args):

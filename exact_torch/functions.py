@@ -33,7 +33,7 @@ def rsqrt(x):
 
 
 @replaces('linalg_vector_norm')
-def _norm(x, order=2, dims=None, keepdim=False, dtype=None):
+def _norm(x, order=2, dims=None, keepdim=False):
     if order != 2:
         raise NotExact(f'a norm of order {order} is not known to be exact')
     return sqrt(total(x * x, dims, keepdim))

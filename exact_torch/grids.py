@@ -36,7 +36,7 @@ def window_bits(size) -> int:
 
 
 @replaces('sum')
-def total(x, dims=None, keepdim=False, dtype=None):
+def total(x, dims=None, keepdim=False):
     """The sum over `dims`, default all."""
     if isinstance(dims, int):
         dims = [dims]
@@ -51,7 +51,7 @@ def total(x, dims=None, keepdim=False, dtype=None):
 
 
 @replaces('mean')
-def mean(x, dims=None, keepdim=False, dtype=None):
+def mean(x, dims=None, keepdim=False):
     """The mean over `dims`, default all."""
     sums = total(x, dims, keepdim)
     return sums / sums.new_tensor(x.numel() // max(sums.numel(), 1))

@@ -177,7 +177,7 @@ def forks(args) -> None:
         if not root.is_dir():
             source = f'https://github.com/{repository}'
             subprocess.run(['git', 'clone', '-q', source, root], check=True)
-            subprocess.run(['git', 'checkout', '-q', about['commit']], cwd=root, check=True)
+        subprocess.run(['git', 'checkout', '-q', about['commit']], cwd=root, check=True)
         common = [] if 'dataset' in about else args.flags  # its data set may bring a network
         for model, flags in about['models'].items():
             own = Namespace(**vars(args) | {'path': root, 'flags': common + (flags or '').split()})

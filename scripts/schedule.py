@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A schedule of a data set: as text, as a picture, or whether it is sound."""
+"""A picture of schedules of a data set."""
 
 import _root
 

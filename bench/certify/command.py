@@ -128,6 +128,8 @@ def parse_options(words=None) -> tuple[Namespace, list]:
     if options.keep:
         check_target(options.keep, '--keep')
         check_apart(options.keep, [*flags, *(word.partition('=')[2] for word in flags)], '--keep')
+    if options.clouds:
+        check_target(options.clouds, '--clouds', folder=True)
     unused = ['all']
     if options.check:
         unused = sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'})
@@ -376,9 +378,10 @@ def check(options, flags) -> int:
     words = of_main(certificate['model'], certificate['dataset'], flags)
     given = {word.partition('=')[0] for word in flags}
     more = [*certificate['flags'], *flag_words(**certificate['settings'])]
-    for flag, value in zip(more[::2], more[1::2]):
-        if flag not in given:
-            words += [flag, value]
+    taken = True
+    for word in more:
+        taken = word not in given if word.startswith('--') else taken
+        words += [word] * taken
     unasked = {}
     asked.adapt = int(options.adapt or 'f*' in certificate['anywhere'])
     asked.non_verbose = options.non_verbose

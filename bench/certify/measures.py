@@ -57,6 +57,7 @@ def read(path) -> dict:
             )
         if not (
             all(isinstance(content[name], kind) for name, kind in _PARTS.items())
+            and all(isinstance(word, str) for word in content['flags'])
             and 'sentence' in content['verdict']
             and {'data', 'backbone'} <= content['anywhere'].keys()
         ):

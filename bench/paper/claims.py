@@ -60,7 +60,7 @@ def pairs(claim: dict, here, get) -> list:
     InputError: the claim cannot be read, or names what is not there."""
     kind = next((kind for kind in KINDS if kind in claim), 'higher')
     required = {'says', kind, *KINDS[kind]}
-    sides = [claim.get(kind, {}), claim.get(KINDS[kind][0], {})]
+    sides = [claim.get(kind) or {}, claim.get(KINDS[kind][0]) or {}]
     if not required <= set(claim) <= {*required, 'rows', 'columns'} or not _OF_A_SIDE.issuperset(
         [*sides[0], *sides[1]]
     ):
@@ -120,11 +120,11 @@ def _names(experiment, axis: str, wanted) -> list:
 
 def judge(claim: dict, here, get, runs) -> Finding:
     """Verdict of the rows on a claim. runs: (experiment name, Cell) -> its rows of results."""
-    test, least = next(test for kind, test in _TESTS.items() if kind in claim)
     compared = []
     for (name, first), (other, second) in pairs(claim, here, get):
         seeds = _by_seed(first, second, runs(name, first), runs(other, second))
         compared.append((first, second, seeds))
+    test, least = next(test for kind, test in _TESTS.items() if kind in claim)
     begun = [seeds for *_, seeds in compared if seeds]
     ready = [pair for pair in compared if len(pair[2]) >= least]
     count = len(compared)

@@ -21,7 +21,9 @@ from core.plugins import ROOT
 from scroll.ground.archive import read_json, write_text
 from scroll.heads.registry import HEADS
 
-_BLOCK = re.compile(r'(<!-- table: (\S+) -->).*?(?=<!-- end of table -->)', re.S)
+_BLOCK = re.compile(
+    r'(<!-- table: (\S+) -->)(?:(?!<!-- table: ).)*?(?=<!-- end of table -->)', re.S
+)
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
 
 

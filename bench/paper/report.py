@@ -148,8 +148,8 @@ class Report:
         runs = self.rows(name)
         columns = {}
         for place, cell in experiment.cells.items():
-            today = arguments(cell)[0] if place in runs else None
-            text = today and chosen_by(vars(today))
+            today, text = arguments(cell) if place in runs else (None, '')
+            text = chosen_by(vars(today)) if today else text
             if text and 'lr' in cell.flags:
                 text = "given in the experiment's file"
             if today and not matching_rows(cell, runs[place]):

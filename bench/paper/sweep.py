@@ -241,23 +241,26 @@ def _run_all(runs: list, gpus: list) -> bool:
     ended = 0
     failed = False
     with on_stop(lambda number, _: signals.append(number)):
-        while (waiting or working) and not signals:
-            while waiting and gpus:
-                run = waiting.pop(0)
-                gpu = gpus.pop(0)
-                working[run.start(gpu)] = run, gpu, time.monotonic()
-            time.sleep(_TICK)
-            for process in [process for process in working if process.poll() is not None]:
-                run, gpu, began = working.pop(process)
-                gpus.append(gpu)
-                ended += 1
-                failed |= not _report(run, process.returncode, f'[{ended}/{len(runs)}]', began)
-        if signals:
-            print('ending the runs; they may take a minute to write a checkpoint', file=sys.stderr)
+        try:
+            while (waiting or working) and not signals:
+                while waiting and gpus:
+                    run = waiting.pop(0)
+                    gpu = gpus.pop(0)
+                    working[run.start(gpu)] = run, gpu, time.monotonic()
+                time.sleep(_TICK)
+                for process in [process for process in working if process.poll() is not None]:
+                    run, gpu, began = working.pop(process)
+                    gpus.append(gpu)
+                    ended += 1
+                    failed |= not _report(run, process.returncode, f'[{ended}/{len(runs)}]', began)
+        finally:
+            if working:  # after a signal, or an error
+                print('ending the runs; they may take a minute', file=sys.stderr)
             for process in working:
                 process.terminate()
             for process in working:
                 process.wait()
+        if signals:
             raise Interrupted(
                 f'stopped: {ended} of {len(runs)} runs were made; the same command resumes the '
                 'sweep',
@@ -270,7 +273,7 @@ def _report(run: Run, code: int, place: str, began: float) -> bool:
     """Say how a run ended; True if it has its row."""
     row = None if code else run.row(_results(run.cell.flags))
     if row:
-        accuracy = float(row[run.cell.metric] or 'nan')
+        accuracy = float(row.get(run.cell.metric) or 'nan')
         took = timedelta(seconds=round(time.monotonic() - began))
         print(f'{place} {run}: {accuracy:.2f} % in {took}', flush=True)
         return True

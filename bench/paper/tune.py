@@ -27,7 +27,7 @@ from bench import flag_words
 from bench.cli import parsing as cli
 from bench.paper.grids import SPACES, beyond, plan, space_of
 from bench.run.building import initialize
-from core.arguments import ArgumentParser, whole
+from core.arguments import ArgumentParser, column_of, whole
 from core.configs import read_yaml
 from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
@@ -131,7 +131,10 @@ class Tuning:
         from backbone import weights
         from models import get_model_class
 
-        texts = {flag.lstrip('-'): text for flag, text in zip(flags[::2], flags[1::2])}
+        texts = {
+            column_of(flag.lstrip('-'), _CONDITIONS): text
+            for flag, text in zip(flags[::2], flags[1::2])
+        }
         self.model = model
         self.options = options
         self.passes = {}

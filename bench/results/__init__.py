@@ -1,1 +1,1 @@
-"""Results rows, metrics, pictures, trackers."""
+"""What becomes of results rows: keys, forgetting, pictures."""

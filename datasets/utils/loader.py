@@ -22,12 +22,12 @@ class InMemoryDataset:
         indexes: int64 (N,), positions of the samples in the files.
         device: the device of the images."""
 
-    def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
+    def __init__(self, data, targets, transform, train: bool = True, indexes=None):
         self.data = data
         self.targets = targets
         self.transform = transform
         self.train = train
-        self.device = torch.device(device)
+        self.device = torch.device('cpu')
         self.indexes = indexes
         self.extra_return_fields = ()
         self._resident = (None, None)

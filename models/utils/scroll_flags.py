@@ -19,7 +19,7 @@ from scroll.files.shards import shard
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.settings import DEFAULTS, SETTINGS, parse
 
-_ONLINE = {
+_ONLINE = {  # flag: a name in `SETTINGS`
     'predictor': 'head',
     'ridge_lambda': 'ridge_lambda',
     'ridge_targets': 'targets',
@@ -28,7 +28,6 @@ _ONLINE = {
     'pooling': 'pooling',
     'lift': 'lift',
     'lift_dim': 'lift_dim',
-    # flag: a name in `SETTINGS`
     'lift_bandwidth': 'lift_bandwidth',
     'buffer_strategy': 'strategy',
 }

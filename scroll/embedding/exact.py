@@ -1,5 +1,4 @@
-"""Exact arithmetic (`exact_torch`) whose errors are `InputError`; the class is there under its
-earlier name, for one version."""
+"""Exact arithmetic (`exact_torch`) whose errors are `InputError`."""
 
 from contextlib import contextmanager
 
@@ -7,8 +6,6 @@ import torch
 
 from exact_torch import ExactArithmetic, NotExact
 from scroll.ground.errors import InputError
-
-__all__ = ['ExactArithmetic', 'exact_arithmetic']
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Exact leave-one-out: logits of f_T on samples that it has learned from, had it not seen each.
 
-f* is calibrated on them, `auto` chooses a head by them, `out_of_sample` finds wrong labels by them.
-They are float64, made of correctly rounded solutions and sums in order: the same bits on every
-machine. Functions take what a head made of the statistics, the statistics, its settings
-(`scroll.heads.registry.Settings`), quantised features (N, d) and labels (N,), and return float64
-(N, K). x is [h; 1] or h, and v is x less its class mean.
+f* is calibrated on them, `out_of_sample` finds wrong labels by them. They are float64, made of
+correctly rounded solutions and sums in order: the same bits on every machine. Functions take what a
+head made of the statistics, the statistics, its settings (`scroll.heads.registry.Settings`),
+quantised features (N, d) and labels (N,), and return float64 (N, K). x is [h; 1] or h, and v is x
+less its class mean.
 """
 
 from dataclasses import replace
@@ -76,8 +76,6 @@ def balanced_left_out(
 ) -> np.ndarray:
     """`ridge_left_out`, each class counted as often as before."""
     even = predictors.evened(statistics)
-    least = predictors.least_evened(statistics)
-    settings = replace(settings, ridge_lambda=max(settings.ridge_lambda, least))
     rows = np.searchsorted(statistics.classes, labels)
     weights = (even.counts / statistics.counts)[rows][:, None]
     return ridge_left_out(online, even, settings, features, labels, weights)

@@ -100,8 +100,7 @@ class Head:
 
 
 def _balanced(statistics: Statistics, settings: Settings):
-    alpha = max(settings.ridge_lambda, least_evened(statistics))
-    return ridge(evened(statistics), alpha, settings.targets)
+    return ridge(evened(statistics), settings.ridge_lambda, settings.targets)
 
 
 _RIDGE = Head(

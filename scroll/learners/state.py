@@ -123,7 +123,7 @@ class State:
             )
 
     def check_compatible(self, other: 'State') -> None:
-        """InputError unless backbone, columns and precision agree."""
+        """InputError unless backbone and columns agree."""
         self.check_backbone(other.psi)
         check_names(other.names, self.names, 'the other')
 

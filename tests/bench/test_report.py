@@ -399,6 +399,7 @@ def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
     'change, words',
     [
         ({'lower': None}, ['lower']),
+        ({'higher': None}, ['higher']),
         ({'extra': 1}, ['extra']),
         ({'rows': 'ER'}, ['rows', 'both']),
         ({'lower': {'rows': 'Nobody'}}, ['Nobody']),
@@ -413,7 +414,7 @@ def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
 def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
     claim = {key: value for key, value in {**HIGHER, **change}.items() if value is not None}
     with refused(*words):
-        claims.pairs(claim, experiment, load)
+        claims.judge(claim, experiment, load, None)
 
 
 def test_columns_of_both_sides_are_read_side_by_side(experiment):

@@ -137,7 +137,7 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
 ):
     trials(lambda args: 50.0)
     monkeypatch.setitem(SPACES, 'scroll', {'adapt_lr': (0.002,)})
-    call('--models scroll --trials 1 --predictor ncc')
+    call('--models scroll --trials 1 --head ncc')
     # ENS is online, and has no such rule
     call('--models er ens --trials 1 --n_epochs 2')
     assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
