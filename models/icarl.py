@@ -4,6 +4,8 @@
         --n_epochs 1 --lr 0.3 --buffer_size 200
 
 Accuracy: 85 % (± 5 on other processors).
+On EfficientNet-Lite0, CIFAR-100 in ten tasks, |M| = 500, two passes: 57.1 %
+(results/rows/lite_comparison.csv, one seed).
 """
 
 import torch
