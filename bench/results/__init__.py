@@ -1,1 +1,1 @@
-"""What becomes of results rows: keys, forgetting, pictures."""
+"""Keys of results rows, forgetting, pictures."""
