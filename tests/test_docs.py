@@ -257,6 +257,15 @@ def test_numbers_are_those_of_the_rows(tmp_path):
     assert 'not run yet' not in readme
 
 
+def test_text_between_two_tables_stays_where_the_first_has_no_end(tmp_path):
+    page = tmp_path / 'README.md'
+    ends = '<!-- end of table -->'
+    page.write_text(f'<!-- table: forgotten -->\n\nkept\n\n<!-- table: schedules -->\n{ends}\n')
+    (tmp_path / 'results').symlink_to(ROOT / 'results')
+    assert documents.update(tmp_path, [page]) == [page]
+    assert '\nkept\n' in text_of(page)
+
+
 def test_the_version_stands_in_three_places():
     newest = re.search(r'^## \[(.+)\] - (\S+)$', text_of(ROOT / 'CHANGELOG.md'), re.M)
     assert newest[1] == scroll.__version__

@@ -380,7 +380,7 @@ def check(options, flags) -> int:
     more = [*certificate['flags'], *flag_words(**certificate['settings'])]
     taken = True
     for word in more:
-        taken = word not in given if word.startswith('--') else taken
+        taken = word.partition('=')[0] not in given if word.startswith('--') else taken
         words += [word] * taken
     unasked = {}
     asked.adapt = int(options.adapt or 'f*' in certificate['anywhere'])

@@ -217,6 +217,25 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
     assert said in text
 
 
+def test_a_certificate_of_two_files_of_features_is_made_again_and_flags_replace_its_own(
+    call, tmp_path
+):
+    files = [tmp_path / 'one.npz', tmp_path / 'two.npz']
+    for seed, file in enumerate(files):
+        X = np.random.default_rng(seed).normal(size=(60, 5))
+        np.savez(file, X=X, y=np.arange(60) % 4, split=['train'] * 40 + ['test'] * 20)
+    kept = tmp_path / 'kept.json'
+    words = ['--dataset seq-features --features', *files]
+    code, _, said = call(*words, '--schedules 1 --buffer_size 0 --ridge_lambda 0.5 --keep', kept)
+    assert code == 0, said
+    code, lines, said = call('--check', kept)
+    assert code == 0, said
+    assert lines['data'] == 'the same'
+    code, lines, said = call('--check', kept, '--features', files[0])
+    assert code == 1, said
+    assert lines['data'] != 'the same'
+
+
 def test_the_committed_certificate_of_the_digits_holds_here(call):
     """The shipped network in integers; under AVX2, too (`make test-avx2`)."""
     code, lines, said = call(
@@ -234,6 +253,7 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     digits = json.loads((COMMITTED / 'seq-digits.json').read_text())
     assert content['verdict']['identical']
     assert content['verdict']['schedules'] >= 100
+    assert path.stat().st_size < 10_000
     # of the file's name, where it is not ridge
     head = path.stem.removeprefix(content['dataset']).split('-')[1:2]
     named = (

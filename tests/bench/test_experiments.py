@@ -224,8 +224,18 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(cell):
     # bfloat16: where the machine has units for it
     here = {'n_splits': '', 'device': 'cuda:1', 'base_path': '/', 'newer_flag': 3}
     right = [row_of(cell), row_of(cell, seed=1, precision='bfloat16', **here)]
-    changes = {'lr': 0.5}, {'schedule': 'split:2'}, {'weights': 'compact'}
-    wrong = [row_of(cell, **change) for change in changes]
+    wrong = [
+        row_of(cell, **change)
+        for change in (
+            {'lr': 0.5},
+            {'buffer_size': 21},
+            {'schedule': 'split:2'},
+            {'permute_classes': True},
+            {'weights': 'compact'},
+            {'bn': 'frozen'},
+            {'lr_scheduler': 'cosine'},
+        )
+    ]
     assert matching_rows(cell, [*wrong, *reversed(right)]) == right
     cell = replace(cell, flags=cell.flags | {'precision': 'float32'})
     assert matching_rows(cell, right) == right[:1]

@@ -250,6 +250,13 @@ def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(ow
     assert axes.get_title() == ''
 
 
+def test_a_cell_that_main_py_refuses_today_says_why(own, collect, make, tmp_path, monkeypatch):
+    collect(load(own), VALUES, own)
+    monkeypatch.setattr(report, 'arguments', lambda cell: (None, 'no such network'))
+    assert make(own)[0] == 0
+    assert '- ER, ACE, SCROLL: no such network.' in texts(tmp_path / 'out')['mine.md']
+
+
 def test_mistakes_end_in_one_line(own, make, tmp_path):
     other = tmp_path / 'some.yaml'
     other.write_bytes(own.read_bytes())

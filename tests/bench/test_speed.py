@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench import speed
-from bench.speed import BATCH, er_step, fastest
+from bench.speed import BATCH, Row, er_step, fastest
 from tests.conftest import save_tiny_integers
 
 STAGES = (
@@ -39,6 +39,11 @@ def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
         assert stage in cells[0]
         assert 'no matrix units' in line or float(cells[4].rstrip(' |')) > 0
     assert sum('no matrix units' in line for line in lines) == 2
+
+
+def test_a_row_has_a_ratio():
+    assert Row('a', 0.05, 2.0, 'b').markdown() == '| a | 50.0 ms | b | 2,000.0 ms | 0.03 |'
+    assert Row('a', None, None, 'not here').markdown() == '| a | | not here | | |'
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not(monkeypatch):
