@@ -2,8 +2,8 @@
 
 Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one
 thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for
-little. `ratio` is ours divided by the alternative: smaller is better. A row that does not apply to
-this processor says so.
+little. `ratio` is ours divided by the alternative: smaller is better. Rows of bfloat16 are for
+processors that have units for it.
 """
 
 import itertools
@@ -35,19 +35,15 @@ SAMPLES = 20_000
 
 
 class Row(NamedTuple):
-    """A row of the table. ours, other: seconds; None where it does not apply, and `against` says
-    why.
-    """
+    """A row of the table. ours, other: seconds."""
 
     stage: str
-    ours: float | None
-    other: float | None
+    ours: float
+    other: float
     against: str
 
     def markdown(self) -> str:
         """The row in Markdown."""
-        if not self.other:
-            return f'| {self.stage} | | {self.against} | | |'
         return (
             f'| {self.stage} | {1e3 * self.ours:,.1f} ms | {self.against} '
             f'| {1e3 * self.other:,.1f} ms | {self.ours / self.other:.2f} |'
@@ -67,14 +63,6 @@ def fastest(*functions, rounds: int) -> list:
     for _ in track('Rounds', range(rounds + 1)):
         times.append([timeit(function, timer=clock, number=1) for function in functions])
     return np.min(times[1:], axis=0).tolist()
-
-
-def with_matrix_units(stage: str, against: str, times) -> Row:
-    """The row of a stage that is for processors with matrix units for bfloat16. times: the function
-    that measures it."""
-    if resolve_precision('auto') == 'bfloat16':
-        return Row(stage, *times(), against)
-    return Row(stage, None, None, 'no matrix units for bfloat16 here')
 
 
 def embedding(measure, backbone, integers, images):
@@ -127,11 +115,9 @@ def adaptation(backbone, images, updates: int):
     full = update('full')
     yield Row('adaptation, an update of the adapters', small, full, 'full tuning')
     yield Row('the same, exact', update('adapters', exact=True), small, 'in float32')
-    yield with_matrix_units(
-        'adaptation in bfloat16',
-        'in float32',
-        lambda: (update('adapters', precision='bfloat16'), small),
-    )
+    if resolve_precision('auto') == 'bfloat16':
+        coarse = update('adapters', precision='bfloat16')
+        yield Row('adaptation in bfloat16', coarse, small, 'in float32')
 
 
 def er_step(name: str, input_size: int | None = None, precision: str = 'float32') -> tuple:
@@ -164,10 +150,11 @@ def er_step(name: str, input_size: int | None = None, precision: str = 'float32'
 
 def steps(measure, name: str, input_size: int):
     """A step of ER in bfloat16."""
-    kinds = [er_step(name, input_size, precision)[1] for precision in ('bfloat16', 'float32')]
-    for step in kinds:
-        step()  # without memory
-    yield with_matrix_units('a step of `er` in bfloat16', 'in float32', lambda: measure(*kinds))
+    if resolve_precision('auto') == 'bfloat16':
+        kinds = [er_step(name, input_size, precision)[1] for precision in ('bfloat16', 'float32')]
+        for step in kinds:
+            step()  # without memory
+        yield Row('a step of `er` in bfloat16', *measure(*kinds), 'in float32')
 
 
 def main():

@@ -420,7 +420,7 @@ def add_management_args(parser) -> None:
         default='float32',
         help='of products in networks that are trained: the methods, and f* of scroll (default: '
         'auto); batch norms, losses and optimisers stay in float32; auto: bfloat16 where the '
-        'machine has matrix units for it',
+        'machine has units for it',
     )
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')
     flag('--nowand', affects='display', help='no effect: there is no tracker', **BARE)

@@ -46,7 +46,7 @@ class Adaptation:
         exact: f* has the same bits on every machine (`exact_torch`).
         precision: of the network's products while it is trained and afterwards, 'float32' or
             'bfloat16' (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto':
-            bfloat16 where the machine has matrix units for it. Exact adaptation is in neither.
+            bfloat16 where the machine has units for it. Exact adaptation is in neither.
 
     InputError: an invalid value."""
 

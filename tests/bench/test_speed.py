@@ -21,14 +21,12 @@ STAGES = (
     'predicting',
     'adaptation',
     'the same, exact',
-    'adaptation in bfloat16',
-    '`er` in bfloat16',
 )
 
 
 @pytest.mark.slow
 def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'AVX2')  # so that there are no matrix units
+    monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'AVX2')  # so that there are no units for bfloat16
     name = save_tiny_integers(tmp_path / 'tiny.safetensors')
     monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1'])
     speed.main()
@@ -37,13 +35,11 @@ def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
     for stage, line in zip(STAGES, lines, strict=True):
         cells = line.split(' | ')
         assert stage in cells[0]
-        assert 'no matrix units' in line or float(cells[4].rstrip(' |')) > 0
-    assert sum('no matrix units' in line for line in lines) == 2
+        assert float(cells[4].rstrip(' |')) > 0
 
 
 def test_a_row_has_a_ratio():
     assert Row('a', 0.05, 2.0, 'b').markdown() == '| a | 50.0 ms | b | 2,000.0 ms | 0.03 |'
-    assert Row('a', None, None, 'not here').markdown() == '| a | | not here | | |'
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not(monkeypatch):

@@ -262,19 +262,23 @@ def test_bfloat16_rounds_products_and_its_f_star_says_so(run, toy, mode):
 
 
 @pytest.mark.parametrize(
-    'limit, amx, expected',
+    'limit, units, expected',
     [
-        (None, True, 'bfloat16'),
-        (None, False, 'float32'),
-        ('AVX512_CORE_AMX', True, 'bfloat16'),
-        ('AVX2', True, 'float32'),
+        (None, 'amx_bf16', 'bfloat16'),
+        (None, 'avx512_bf16', 'bfloat16'),
+        (None, 'avx512_vnni', 'float32'),
+        ('AVX512_CORE_AMX', 'amx_bf16', 'bfloat16'),
+        ('AVX512_CORE_BF16', 'avx512_bf16', 'bfloat16'),
+        ('AVX512_CORE_BF16', 'amx_bf16', 'float32'),
+        ('AVX512_CORE_VNNI', 'avx512_bf16', 'float32'),
+        ('AVX2', 'amx_bf16', 'float32'),
     ],
 )
-def test_precision_auto_is_bfloat16_where_there_are_matrix_units(
-    monkeypatch, tmp_path, limit, amx, expected
+def test_precision_auto_is_bfloat16_where_there_are_units_for_it(
+    monkeypatch, tmp_path, limit, units, expected
 ):
     about = tmp_path / 'cpuinfo'
-    about.write_text('flags : avx2 amx_bf16 amx_int8\n' if amx else 'flags : avx2\n')
+    about.write_text(f'flags : avx2 {units} amx_int8\n')
     monkeypatch.setattr(precision, 'CPU_INFO', about)
     monkeypatch.delenv('ONEDNN_MAX_CPU_ISA', raising=False)
     if limit:
