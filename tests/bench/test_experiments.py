@@ -277,11 +277,10 @@ def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(cell):
 
 
 def test_a_network_has_one_digest_on_all_pages():
-    # of pages that say so; and of tests/test_pretrain_quantise.py
-    older = ['lite_sizes', 'table_4_buffer_size']
+    # of tests/test_pretrain_quantise.py
     digests = {('compact', '', '', 'False', ''): {'881ce32c974df4e3'}}
     for path in ROOT.glob('results/rows/*.csv'):
-        for row in read_rows(path) if path.stem not in older else ():
+        for row in read_rows(path):
             if digest := row.get('embedding_digest'):
                 names = 'weights', 'input_size', 'stages', 'mirror', 'more_weights'
                 digests.setdefault(tuple(map(row.get, names)), set()).add(digest[:16])
