@@ -194,16 +194,16 @@ def cell_rows(folder: Path, name: str) -> dict:
 def matching_rows(cell: Cell, rows: list) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the
     newest. A row is a run of a cell if its key has the values that the cell's command has today,
-    flags and defaults alike; `--precision auto` may be what another machine makes of it. A flag
-    that the key lacks, since there was none, had the default that it is declared with; of flags
-    that are gone none may have been asked for. Flags that only record more count where the cell
-    gives them. A command that `main.py` refuses has no rows."""
+    flags and defaults alike; of `--precision auto` any machine's count, whatever it makes of it. A
+    flag that the key lacks, since there was none, had the default that it is declared with; of
+    flags that are gone none may have been asked for. Flags that only record more count where the
+    cell gives them. A command that `main.py` refuses has no rows."""
     rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)]
     today = arguments(cell)[0] if rows else None
     newest = {
         row.get('seed'): row
         for row in sorted(rows, key=lambda row: row.get('finished', ''))
-        if today and _has_arguments(row, today)
+        if today and _has_arguments(row, today, cell.flags)
     }
     return sorted(newest.values(), key=lambda row: int(row.get('seed') or 0))
 
@@ -229,14 +229,16 @@ def identity(args) -> dict:
     }
 
 
-def _has_arguments(row: dict, today) -> bool:
+def _has_arguments(row: dict, today, flags: dict) -> bool:
     key = read_key(row['run_key'])
     values = key['given'] | key['default']
     asked = identity(today)
     if 'adapt_prior' in asked and values.get('adapt_select', 'none') != 'none':
         return False
     absent = today.declared | _BEFORE
-    decided = {'precision'} - today.given - key['given'].keys()  # by the machine, for `auto`
+    decided = {'precision'}  # by the machine, for `auto`
+    if flags.get('precision') != 'auto':
+        decided -= today.given | key['given'].keys()
     return (
         vars(today).keys() >= key['given'].keys() - {'adapt_select'}
         and all(
