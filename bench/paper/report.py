@@ -241,11 +241,12 @@ def origin(experiment, rows: list) -> str:
         backbones.append(f'{name} ({digests})' if digests else name)
     networks = values(table.embedding_digest[table.embed_dtype == 'integer'])
     in_integers = f'; in integers: {networks}' if networks else ''
+    commits = table.git_commit.str[:8] + table.git_commit.str[40:]  # `+`: of changed files
     devices = table.device.replace('', 'cpu').str.partition(':')[0]
     return (
         f'{text}\n\nBackbone: {", ".join(backbones)}{in_integers}; '
         f'hardware: {values(devices, 20)}; torch {values(table.torch, 20)}; '
-        f'commits {values(table.git_commit)}; seeds planned: {experiment.seeds}.'
+        f'commits {values(commits, 9)}; seeds planned: {experiment.seeds}.'
     )
 
 

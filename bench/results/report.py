@@ -39,6 +39,8 @@ class Record(Kept):
 
     Attributes:
         began: by `time.perf_counter`; of a resumed run, as if it had not been interrupted.
+        commit: of this folder as the run began; ends in `+` where Python or YAML files differ from
+            it or are new.
         run: unique name.
         first: number of the first task that was trained.
         seconds: by stage.
@@ -63,6 +65,8 @@ class Record(Kept):
 
     def __init__(self, first: int = 0):
         self.began = time.perf_counter()
+        changed = _git('status', '--porcelain', '*.py', '*.yaml')
+        self.commit = _git('rev-parse', 'HEAD') + '+' * bool(changed)
         self.run = f'{datetime.datetime.now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}'
         self.first = first
         self.class_il = []
@@ -171,7 +175,11 @@ def _machine(model, record: Record) -> dict:
         **{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
         peak_memory_mb=round(memory / 1e6, 1),
         peak_gpu_memory_mb=gpu and round(gpu / 1e6, 1),
-        **versions(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        numpy=np.__version__,
+        host=socket.gethostname(),
+        git_commit=record.commit,
         psi_digest=model.psi_digest,
         run=record.run,
         finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}',
@@ -220,22 +228,15 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, cuts: str) ->
     sys.stdout.flush()
 
 
-def versions() -> dict:
-    """Versions, host and commit: what a row needs to be made again."""
+def _git(*words: str) -> str:
+    """Output of git in this folder; empty without git, or where it is no repository."""
     try:
-        commit = subprocess.run(
-            ['git', '-C', str(ROOT), 'rev-parse', 'HEAD'],
+        return subprocess.run(
+            ['git', '-C', str(ROOT), *words],
             capture_output=True,
             text=True,
             timeout=5,
             check=False,
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
-        commit = ''
-    return {
-        'python': platform.python_version(),
-        'torch': torch.__version__,
-        'numpy': np.__version__,
-        'host': socket.gethostname(),
-        'git_commit': commit,
-    }
+        return ''

@@ -28,10 +28,7 @@ def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
     append_row(path.parent, {'task1': 1, 'notes': AWKWARD['notes'], 'task2': 0.25})
     table = pandas.read_csv(path)
     assert table['notes'].tolist() == [AWKWARD['notes']] * 2
-    assert table['task2'].isna().tolist() == [
-        True,
-        False,
-    ]
+    assert table['task2'].isna().tolist() == [True, False]
     append_row(path.parent, {'task1': 1, 'curve': '1' * 200_000})  # of an evaluation at each sample
     # of a latin-1 terminal: utf-8 cannot hold it
     append_row(path.parent, {'task1': 1, 'notes': 'caf\udce9'})

@@ -8,6 +8,7 @@ adaptation.
 import functools
 import json
 import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -21,12 +22,7 @@ from scroll.heads.predictors import exact_lambda
 from tests.conftest import refused
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
-SHORT = {
-    'model_config': 'base',
-    'iterations': 3,
-    'minibatch_size': 20,
-    'buffer_size': 40,
-}
+SHORT = {'model_config': 'base', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}
 
 
 @pytest.fixture(scope='module')
@@ -135,8 +131,16 @@ def test_columns_of_the_adapted_predictor(row):
     assert row('--adaptation_threshold 39')['adapted_mode'] == 'full'
     for stage in ('embedding', 'statistics', 'adaptation', 'stream', 'evaluation', 'total'):
         assert one[f'seconds_{stage}'] >= 0
-    assert {'psi_digest', 'schedule_digest', 'git_commit', 'run', 'setting'} <= set(one)
     assert one['schedule_digest'] != row('--n_splits 2')['schedule_digest']
+
+
+def test_a_row_says_whether_files_of_code_differ_from_its_commit(row, tmp_path, monkeypatch):
+    monkeypatch.setattr('bench.results.report.ROOT', tmp_path)
+    made = 'git init; git -c user.name=me -c user.email=me commit --allow-empty -m first'
+    subprocess.run(made, shell=True, cwd=tmp_path, check=True)
+    assert len(row('--iterations 1')['git_commit']) == 40
+    (tmp_path / 'new.yaml').touch()
+    assert row('--iterations 2')['git_commit'][40:] == '+'
 
 
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(
