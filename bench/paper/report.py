@@ -231,22 +231,22 @@ def origin(experiment, rows: list) -> str:
     if not rows:
         return text
 
-    def values(texts, length: int = 8) -> str:
-        return ', '.join(sorted(set(texts.str[:length]) - {''}))
+    def values(texts) -> str:
+        return ', '.join(sorted(set(texts) - {''}))
 
     table = pd.DataFrame(rows, columns=_ORIGIN, dtype=object).fillna('')
     backbones = []
     for name, column in table.groupby('weights').psi_digest:
-        digests = values(column)
+        digests = values(column.str[:8])
         backbones.append(f'{name} ({digests})' if digests else name)
-    networks = values(table.embedding_digest[table.embed_dtype == 'integer'])
+    networks = values(table.embedding_digest[table.embed_dtype == 'integer'].str[:8])
     in_integers = f'; in integers: {networks}' if networks else ''
     commits = table.git_commit.str[:8] + table.git_commit.str[40:]  # `+`: of changed files
     devices = table.device.replace('', 'cpu').str.partition(':')[0]
     return (
         f'{text}\n\nBackbone: {", ".join(backbones)}{in_integers}; '
-        f'hardware: {values(devices, 20)}; torch {values(table.torch, 20)}; '
-        f'commits {values(commits, 9)}; seeds planned: {experiment.seeds}.'
+        f'hardware: {values(devices)}; torch {values(table.torch)}; '
+        f'commits {values(commits)}; seeds planned: {experiment.seeds}.'
     )
 
 

@@ -218,8 +218,8 @@ class Tuning:
             **values,
             'seconds': round(time.process_time() - began, 1),
         }
-        append_row(self.path.parent, row, self.path.name)  # each trial as soon as it is known
-        self.rows = read_rows(self.path)
+        # each trial as soon as it is known
+        self.rows = read_rows(append_row(self.path.parent, row, self.path.name))
         tried = ', '.join(f'{name} {value}' for name, value in values.items())
         void = ', void' if trial.is_void else ''
         place = f'{self.model}, {tasks} tasks, order {order}'
@@ -234,7 +234,7 @@ class Tuning:
         return not accuracy > 100 * (chance + 3 * error)
 
     def search(self) -> tuple[list, int]:
-        """(all trials, how many of the last are beyond an edge)."""
+        """(all trials, how many of the last are beyond an edge, but for void ones)."""
         options = self.options
         trials = []
         for values in plan(self.model, 2 * options.trials, self.space):
@@ -243,7 +243,7 @@ class Tuning:
         planned = len(trials)
         while len(trials) < planned + _BEYOND and (values := self.next_beyond(trials)):
             trials.append(self.run(values, options.tasks))
-        return trials, len(trials) - planned
+        return trials, len(_ranked(trials[planned:]))
 
     def next_beyond(self, trials: list) -> dict | None:
         """The best trial's values with one beyond its edge that main.py takes, or None."""
@@ -286,6 +286,8 @@ class Tuning:
                 f'; the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
                 f'{len(_ORDERS)} orders of classes: {max(means):.1f} %'
             )
+        if chosen is not ranked[0]:
+            by += f'; on {options.tasks} tasks it has {chosen.accuracy:.1f} %'
         edges = beyond(self.space, chosen.values, trials)
         if edges:
             by += f'; at an edge of what was tried: {", ".join(edges)}'
@@ -363,7 +365,7 @@ def write_rule(path: Path, tuned: dict) -> None:
     rules = [
         rule
         for rule in content.get('best') or []
-        if {**rule['when'], 'buffer_size': 0} != {**tuned['when'], 'buffer_size': 0}
+        if rule['when'] | {'buffer_size': 0} != tuned['when'] | {'buffer_size': 0}
     ]
     rules.append(tuned)
     rules.sort(key=lambda rule: len(rule['when']) if 'weights' in rule['when'] else 0)

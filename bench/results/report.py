@@ -50,18 +50,7 @@ class Record(Kept):
         test, real_sizes: (class-il, task-il) on the real test set after a run on held-out ones;
             sizes."""
 
-    KEPT = (
-        'run',
-        'first',
-        'class_il',
-        'task_il',
-        'test_sizes',
-        'before',
-        'untrained',
-        'seconds',
-        'test',
-        'real_sizes',
-    )
+    NOT_KEPT = 'began', 'commit'
 
     def __init__(self, first: int = 0):
         self.began = time.perf_counter()

@@ -42,10 +42,11 @@ _CONSTANT = (
 
 
 class Kept:
-    """A part of a run, of which checkpoints keep the attributes that its class names in `KEPT`."""
+    """A part of a run, of which checkpoints keep all attributes but those that its class names in
+    `NOT_KEPT`, which a run makes itself when it goes on."""
 
     def state_dict(self) -> dict:
-        return {name: getattr(self, name) for name in self.KEPT}
+        return {name: value for name, value in vars(self).items() if name not in self.NOT_KEPT}
 
     def load_state_dict(self, state: dict) -> None:
         vars(self).update(state)

@@ -25,7 +25,7 @@ class Anytime(Kept):
         seen: labels that have come, sorted. samples: their number so far.
         right, predicted: of the samples that were predicted before they were learned."""
 
-    KEPT = 'curve', 'seen', 'samples', 'right', 'predicted'
+    NOT_KEPT = 'model', 'dataset', 'every', 'prequential'
 
     def __init__(self, model, dataset, every: int | None = None, prequential: bool = False):
         if (every or prequential) and is_task_aware(model):

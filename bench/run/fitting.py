@@ -19,7 +19,7 @@ class Fitting(Kept):
     held-out training samples; without, the test set chooses,
     and accuracies are flattered."""
 
-    KEPT = 'left', 'best', 'without', 'network'
+    NOT_KEPT = 'training', 'model', 'dataset', 'mode'
 
     def __init__(self, training, model, dataset):
         self.training = training
