@@ -44,8 +44,6 @@ METRICS = (
     'anytime_accuracy',
     'average_incremental_accuracy',
 )
-# of tasks that bring classes, and of streams without tasks
-SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
 # what rows have that were made before 0.4, when cross-validation within the buffer was a choice
 _BEFORE = {'adapt_prior': 0, 'adapt_averaging': False}
@@ -124,7 +122,7 @@ def _experiment(path: Path, content: dict) -> Experiment:
         paper = _paper(spec.get('paper'), list(columns), row)
         for column, of_column in columns.items():
             merged = {**flags, **of_column, **spec, **special.get(row, {}).get(column, {})}
-            metric = merged.get('metric', METRICS[0])
+            metric = merged.get('metric', Cell.metric)
             if metric not in METRICS:
                 raise InputError(
                     f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}'
@@ -177,7 +175,8 @@ def _paper(values, columns: list, row: str) -> dict:
 
 def results_rows(base_path, results_path='results/') -> list:
     """Rows, as text, of the results files below a folder that have accuracies among all classes."""
-    folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
+    settings = 'class-il', 'general-continual'  # of tasks that bring classes; of streams without
+    folders = [Path(base_path) / results_path / setting for setting in settings]
     return [
         row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)
     ]

@@ -148,12 +148,15 @@ class Report:
         runs = self.rows(name)
         columns = {}
         for place, cell in experiment.cells.items():
-            today, text = arguments(cell) if place in runs else (None, '')
-            text = chosen_by(vars(today)) if today else text
-            if text and 'lr' in cell.flags:
-                text = "given in the experiment's file"
-            if today and not matching_rows(cell, runs[place]):
-                text = 'made with earlier values than those of its command today'
+            if place not in runs:
+                continue
+            today, text = arguments(cell)
+            if today:
+                text = chosen_by(vars(today))
+                if text and 'lr' in cell.flags:
+                    text = "given in the experiment's file"
+                if not matching_rows(cell, runs[place]):
+                    text = 'made with earlier values than those of its command today'
             if text:
                 columns.setdefault(text, {}).setdefault(cell.row, []).append(cell.column)
         texts = Counter(row for rows in columns.values() for row in rows)

@@ -5,6 +5,7 @@ takes, rows find their cells.
 import functools
 import json
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -290,3 +291,14 @@ def test_a_network_has_one_digest_on_all_pages():
                 names = 'weights', 'input_size', 'stages', 'mirror', 'more_weights'
                 digests.setdefault(tuple(map(row.get, names)), set()).add(digest[:16])
     assert {*map(len, digests.values())} == {1}
+
+
+def test_rows_are_of_commits_in_the_history():
+    """A row of changed files has a name that git does not know."""
+    git = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True)
+    if git(['git', 'rev-parse', '--is-shallow-repository']).stdout.strip() != 'false':
+        pytest.skip('the history is not here')
+    paths = ROOT.glob('results/rows/*.csv')
+    commits = {row['git_commit'] for path in paths for row in read_rows(path)}
+    said = git(['git', 'cat-file', '--batch-check'], input='\n'.join(commits)).stdout
+    assert 'missing' not in said
