@@ -128,9 +128,7 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
         f'try_out{(kind, model, dataset, root, args.images, words)!r}'
     )
     try:
-        done = python(
-            ['-c', code], timeout=SECONDS, env={'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
-        )
+        done = python(['-c', code], timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return 'fails', f'not done after {SECONDS} s'
     if done.returncode == 0:
@@ -143,11 +141,11 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
     return [*verdicts, 'fails'][0], reason.replace(root, 'PATH')[:200]
 
 
-def python(words: list, env: dict | None = None, **options) -> subprocess.CompletedProcess:
-    """A Python process, with what it printed."""
+def python(words: list, **options) -> subprocess.CompletedProcess:
+    """A Python process of one thread, with what it printed; nothing is fetched."""
     return subprocess.run(
         [sys.executable, *map(str, words)],
-        env=os.environ | (env or {}),
+        env=os.environ | {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'},
         capture_output=True,
         text=True,
         check=False,
@@ -162,9 +160,9 @@ def verdicts(args) -> None:
         for name in plugins.names():
             wanted = not args.models or name in args.models
             if wanted and plugins.is_theirs(MAMMOTH + name):
-                pair = (f'{MAMMOTH}sgd', MAMMOTH + name)
+                pair = f'{MAMMOTH}sgd', MAMMOTH + name
                 if kind == 'model':
-                    pair = (MAMMOTH + name, args.dataset)
+                    pair = MAMMOTH + name, args.dataset
                 jobs.append((kind, name, kind, *pair, args))
     judge(args.out / 'verdicts.csv', jobs)
 

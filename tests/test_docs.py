@@ -26,7 +26,7 @@ import pytest
 
 import scroll
 from bench.cli.parsing import parse_args
-from bench.paper import documents
+from bench.paper import documents, experiments
 from scroll.heads import registry
 from tests import notebooks
 from tests.conftest import ROOT
@@ -93,7 +93,7 @@ def test_words_are_plain():
 
 def test_blocks_links_and_inline_commands_lead_somewhere():
     assert len(BLOCKS) > 20
-    assert {block.language for block in BLOCKS} <= {'python', 'bash', 'text'}
+    assert {block.language for block in BLOCKS} <= {'python', 'bash', 'text', 'yaml'}
     targets = re.findall(r'^([\w-]+):', text_of(ROOT / 'Makefile'), re.M)
     for page in PAGES:
         text = text_of(page)
@@ -108,6 +108,14 @@ def test_blocks_links_and_inline_commands_lead_somewhere():
             assert target in targets, (page, target)
         # this distribution is on no index
         assert not re.search(r'install\s+["\']?scroll-cl', text), page
+
+
+def test_experiments_of_pages_can_be_loaded(tmp_path):
+    for block in BLOCKS:
+        if block.language == 'yaml':
+            path = tmp_path / 'mine.yaml'
+            path.write_text(block.code)
+            assert experiments.load(path).cells
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def parse_options(words=None) -> tuple[Namespace, list]:
     parser = ArgumentParser(prog='certify.py', description=__doc__)
     flag = parser.add_argument
     flag('--dataset')
-    flag('--model', default='scroll', help='any method')
+    flag('--model', type=normalise, default='scroll', help='any method')
     flag('--schedules', type=whole(), default=100, help='random class orders')
     flag(
         '--specs',
@@ -122,7 +122,6 @@ def parse_options(words=None) -> tuple[Namespace, list]:
     )
     flag('--non_verbose', type=whole(0, 1), default=0, help='1: no progress')
     options, flags = parser.parse_known_args(words)
-    options.model = normalise(options.model)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
     if options.keep:
@@ -135,8 +134,9 @@ def parse_options(words=None) -> tuple[Namespace, list]:
         unused = sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'})
     for name in unused:
         if getattr(options, name) != parser.get_default(name):
-            where = 'with' if options.check else 'without'
-            raise InputError(f'--{name} has no effect {where} --check')
+            raise InputError(
+                f'--{name} has no effect {"with" if options.check else "without"} --check'
+            )
     return options, flags
 
 
@@ -164,8 +164,10 @@ def plan_specs(options, dataset, seed: int) -> list:
         schedule_of(spec, dataset, seed)
         specs.append(spec)
     generator = numpy_stream(seed, 'certificate')
-    for _ in range(options.schedules):
-        specs.append(in_order(generator.choice(splits), generator.permutation(classes)))
+    specs += [
+        in_order(generator.choice(splits), generator.permutation(classes))
+        for _ in range(options.schedules)
+    ]
     return list(dict.fromkeys(specs))
 
 

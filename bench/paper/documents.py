@@ -60,13 +60,10 @@ def tuned_table(root: Path) -> str:
             tuned = accuracies.match(rule.get('by', ''))
             if when.get('weights') == 'efficientnet-lite0' and tuned:
                 best, first, final = tuned.groups('')
-                name = style.name(path.stem)
-                if when.get('predictor') == 'ncc':
-                    name += ' (NCC)'
                 passes = [f'`{n} {when[n]}`' for n in ('n_splits', 'n_epochs') if n in when]
                 data = ', '.join([_DATA_SETS[when['dataset']], *passes])
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
-                rows.append([name, data, values, first, best, final])
+                rows.append([style.name(path.stem), data, values, first, best, final])
     return md_table(['', 'data set', 'values', 'first trial', 'best', 'finalist'], rows)
 
 

@@ -104,7 +104,7 @@ def load(path) -> Experiment:
     content = read_yaml(path)
     try:
         return _experiment(path, content)
-    except (InputError, TypeError, ValueError, AttributeError, KeyError) as error:
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise InputError(
             f'{path}: not of the form of the files in experiments/: {error}'
         ) from error
@@ -114,6 +114,8 @@ def _experiment(path: Path, content: dict) -> Experiment:
     columns, rows, flags, special = (
         content.pop(key, {}) for key in ('columns', 'rows', 'flags', 'cells')
     )
+    if not all(isinstance(name, str) for name in [*rows, *columns]):
+        raise InputError("rows, columns: a name is no text: write '200' for 200")
     for row, by_column in special.items():
         if row not in rows or not set(by_column) <= set(columns):
             raise InputError(f'cells: {row!r}: {by_column}: no such cells')

@@ -29,6 +29,7 @@ from bench.paper.experiments import (
     matching_rows,
     results_rows,
 )
+from bench.paper.grids import SPACES
 from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
@@ -52,6 +53,7 @@ _ORIGIN = [
     'device',
     'torch',
     'git_commit',
+    'permute_classes',
 ]
 _LEFT_OUT = re.compile(
     r'host|run|setting|task\d+|accuracy_per_task|.*_matrix|future_.*|test_accuracy.*'
@@ -153,8 +155,9 @@ class Report:
             today, text = arguments(cell)
             if today:
                 text = chosen_by(vars(today))
-                if text and 'lr' in cell.flags:
-                    text = "given in the experiment's file"
+                given = ', '.join(sorted(cell.flags.keys() & set().union(*SPACES.values())))
+                if given:
+                    text = f"{text or 'defaults'}; {given} from the experiment's file"
                 if not matching_rows(cell, runs[place]):
                     text = 'made with earlier values than those of its command today'
             if text:
@@ -245,11 +248,13 @@ def origin(experiment, rows: list) -> str:
     networks = values(table.embedding_digest[table.embed_dtype == 'integer'].str[:8])
     in_integers = f'; in integers: {networks}' if networks else ''
     commits = table.git_commit.str[:8] + table.git_commit.str[40:]  # `+`: of changed files
+    orders = table.permute_classes.map({'True': 'one a seed'}).fillna('one for all seeds')
     devices = table.device.replace('', 'cpu').str.partition(':')[0]
     return (
         f'{text}\n\nBackbone: {", ".join(backbones)}{in_integers}; '
         f'hardware: {values(devices)}; torch {values(table.torch)}; '
-        f'commits {values(commits)}; seeds planned: {experiment.seeds}.'
+        f'commits {values(commits)}; seeds planned: {experiment.seeds}; '
+        f'orders of the classes: {values(orders)}.'
     )
 
 

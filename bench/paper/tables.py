@@ -67,7 +67,7 @@ def markdown(experiment: Experiment, runs: dict, findings: list, origin: str, ch
         sections.append(
             '\n'.join(f'- {", ".join(rows)}: {text}.' for text, rows in choices.items())
         )
-    return '\n\n'.join(filter(None, sections)) + '\n'
+    return '\n\n'.join(map(str, filter(None, sections))) + '\n'
 
 
 def _cells(experiment: Experiment, runs: dict) -> list:

@@ -72,7 +72,6 @@ def parse_options(words=None) -> tuple:
     flag('--weights', default='compact')
     flag(
         '--buffer_size',
-        '--buffer_sizes',
         type=whole(1),
         default=500,
         help='of the runs that the values are tuned for; they serve any',

@@ -69,7 +69,7 @@ def rows_picture(path: Path, rows: pd.DataFrame, by: pd.DataFrame, against: str)
             colour, marker = style.nth(place)
             look = {'color': colour, 'marker': marker}
             accuracy = group.final_accuracy
-            matrices = group.get('accuracy_matrix', group.final_accuracy[:0]).dropna()
+            matrices = group.get('accuracy_matrix', accuracy[:0]).dropna()
             lost = matrices.map(json.loads).map(metrics.forgetting).dropna()
             for axes, values in ((last, accuracy), (forgotten, lost)):
                 if len(values):
@@ -134,10 +134,10 @@ def cloud(path: Path, accuracies: dict, title: str) -> Path:
             high = max(values)
             same = low == high  # one point, for all that many may lie on it
             points = values[:1] if same else values
-            spread = [0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(len(values))]
+            spread = (0.618034 * np.arange(len(points)) + 0.5) % 1 - 0.5
             axes.plot(
                 points,
-                [place] if same else [place + offset for offset in spread],
+                place + 0.5 * spread,
                 marker,
                 color=colour,
                 linestyle='none',

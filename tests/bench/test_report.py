@@ -30,7 +30,7 @@ columns:
 rows:
   Bound: {model: joint, paper: [90 ± 0.03, 90 ± 0.03]}
   ER: {group: base, model: er, buffer_size: 20, paper: [50 ± 1, 40.5]}
-  ACE: {group: base, model: er-ace, buffer_size: 20}
+  ACE: {group: base, model: er-ace, buffer_size: 20, bn: frozen}
   SCROLL: {model: scroll, buffer_size: 20, paper: [null, 60 ± 0]}
 claims:
 - says: SCROLL is above the others
@@ -162,10 +162,16 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(
         ['SCROLL', 'ours', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'],
         ['', 'paper', '', '60.0 ± 0.0'],
     ]
-    for fact in ('tiny (abcdef01)', 'torch 9.9', 'commits cccccccc, cccccccc+;', 'hardware: cpu'):
+    for fact in (
+        'tiny (abcdef01)',
+        'torch 9.9',
+        'commits cccccccc, cccccccc+;',
+        'hardware: cpu',
+        'orders of the classes: one for all seeds.',
+    ):
         assert fact in text
     chosen = text.split('were chosen')[1]
-    assert "- ER, ACE: the paper's values." in chosen
+    assert "- ER: the paper's values.\n- ACE: the paper's values; bn from the" in chosen
     assert '- SCROLL: lambda and f* are the defaults' in chosen
     assert 'Bound' not in chosen
     line = 'Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'

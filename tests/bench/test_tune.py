@@ -263,7 +263,7 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, name,
 
 
 def test_a_trial_that_diverges_has_no_accuracy(tuning):
-    words = tuning('er', '--num_threads 1 --buffer_sizes 20').words({'lr': 1e30}, 2)
+    words = tuning('er', '--num_threads 1 --buffer_size 20').words({'lr': 1e30}, 2)
     assert tune.accuracy_of(flag_words(**words)) == 0
 
 
