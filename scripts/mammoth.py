@@ -158,8 +158,7 @@ def verdicts(args) -> None:
     jobs = []
     for kind, plugins in (('model', models.PLUGINS), ('dataset', datasets.PLUGINS)):
         for name in plugins.names():
-            wanted = not args.models or name in args.models
-            if wanted and plugins.is_theirs(MAMMOTH + name):
+            if name in (args.models or [name]) and plugins.is_theirs(MAMMOTH + name):
                 pair = f'{MAMMOTH}sgd', MAMMOTH + name
                 if kind == 'model':
                     pair = MAMMOTH + name, args.dataset
@@ -224,7 +223,6 @@ def compare(args) -> None:
         run = python(
             ['-c', code, root / 'main.py', *words, *args.place, *args.flags, *more], cwd=root
         )
-        seconds = processor_time() - before
         accuracies = re.findall(r'\[Class-IL\]: ([\d.]+) %', run.stdout + run.stderr)
         if run.returncode or not accuracies:
             raise InputError(f'{model} {where}: {run.stderr.strip().splitlines()[-1:]}')
@@ -236,7 +234,7 @@ def compare(args) -> None:
                 'where': where,
                 'accuracy': float(accuracies[-1]),
                 'flags': flags,
-                'seconds': round(seconds, 1),
+                'seconds': round(processor_time() - before, 1),
             },
             'compare.csv',
         )

@@ -163,8 +163,7 @@ def _by_seed(first, second, rows, others) -> list:
         other = by_seed.get(row['seed'])
         if other and row.get(first.metric):
             a, b = float(row[first.metric]), float(other[second.metric])
-            variance = (a * (100 - a) + b * (100 - b)) / samples
-            seeds.append((a - b, row, other, variance))
+            seeds.append((a - b, row, other, (a * (100 - a) + b * (100 - b)) / samples))
     return seeds
 
 

@@ -192,16 +192,21 @@ class Report:
             tables.bars(picture, experiment, runs)
         if not (runs or picture.is_file() or experiment.table):
             return ''
-        facts = origin(experiment, [row for rows in runs.values() for row in rows])
-        text = tables.markdown(experiment, runs, findings, facts, self.choices(name))
+        text = tables.markdown(
+            experiment,
+            runs,
+            findings,
+            origin(experiment, [row for rows in runs.values() for row in rows]),
+            self.choices(name),
+        )
         if picture.is_file():
             text += f'\n![{experiment.title}]({picture.name})\n'
         write_text(folder / f'{name}.md', text)
         verdicts = [finding.verdict for finding in findings]
         counts = [f'{verdicts.count(v)} {v}' for v in claims.VERDICTS if v in verdicts]
-        filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
         link = f'[{name}](tables/{name}.md)'
-        return tables.md_row([link, experiment.title, filled, ', '.join(counts)]) + '\n'
+        filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
+        return f'{tables.md_row([link, experiment.title, filled, ", ".join(counts)])}\n'
 
     def write(self) -> list:
         """Write all pages and their index; returns the pages' names."""

@@ -100,8 +100,14 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
         experiment.cells[row, experiment.columns[0]].flags['model'] for row in experiment.rows
     ]
     one_method = len(set(models)) == 1
-    size = (8.6 if compared else 6, 3.8)
-    with style.picture(path, size, ncols=1 + compared, sharex=True, sharey=True, squeeze=False) as (
+    with style.picture(
+        path,
+        (8.6 if compared else 6, 3.8),
+        ncols=1 + compared,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    ) as (
         figure,
         (panels,),
     ):
@@ -117,9 +123,16 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
                     x, mean, deviation = zip(*points)
                     if experiment.gain:
                         mean = np.subtract(mean, mean[0])
-                    bars = [d or 0 for d in deviation]
-                    look = {'color': colour, 'marker': marker, 'linestyle': line}
-                    axes.errorbar(x, mean, bars, capsize=2, label=row, **look)
+                    axes.errorbar(
+                        x,
+                        mean,
+                        [d or 0 for d in deviation],
+                        capsize=2,
+                        label=row,
+                        color=colour,
+                        marker=marker,
+                        linestyle=line,
+                    )
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
             axes.set_xticks(range(len(experiment.columns)), experiment.columns)
@@ -136,9 +149,17 @@ def bars(path: Path, experiment: Experiment, runs: dict) -> None:
     where there is one run; a diamond is the paper's."""
     rows = [row for row in experiment.rows if any((row, c) in runs for c in experiment.columns)]
     columns = experiment.columns
-    size = (3.2 * len(columns) + 1, 0.24 * len(rows) + 1)
-    shared = {'sharex': True, 'sharey': True, 'squeeze': False}
-    with style.picture(path, size, ncols=len(columns), **shared) as (_, (panels,)):
+    with style.picture(
+        path,
+        (3.2 * len(columns) + 1, 0.24 * len(rows) + 1),
+        ncols=len(columns),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    ) as (
+        _,
+        (panels,),
+    ):
         for axes, column in zip(panels, columns):
             for place, row in enumerate(rows):
                 cell = experiment.cells[row, column]

@@ -34,14 +34,18 @@ def run_picture(path: Path, row: dict) -> Path | None:
         ):
             if row.get(column):
                 lines = json.loads(row[column])
-                means = list(map(metrics.mean, lines))
-                along.plot(list(map(len, lines)), means, '.-', label=label)
+                along.plot(list(map(len, lines)), list(map(metrics.mean, lines)), '.-', label=label)
         along.xaxis.get_major_locator().set_params(integer=True)
         along.set(xlabel='tasks learned', ylabel='mean accuracy so far (%)', ylim=(0, 105))
         along.legend()
         square = [line + [np.nan] * (last - len(line)) for line in R]
-        extent = (0.5, last + 0.5, last + 0.5, len(R[0]) - 0.5)
-        image = each.imshow(square, cmap=style.SEQUENTIAL, vmin=0, vmax=100, extent=extent)
+        image = each.imshow(
+            square,
+            cmap=style.SEQUENTIAL,
+            vmin=0,
+            vmax=100,
+            extent=(0.5, last + 0.5, last + 0.5, len(R[0]) - 0.5),
+        )
         each.set(xlabel='task tested', ylabel='tasks learned')
         each.grid(False)
         figure.colorbar(image, ax=each, label='accuracy (%)')
@@ -99,8 +103,14 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top = max(share.max() for share in shares.values())
-    size = (4.6, 2.1 * len(shares) + 0.6)
-    with style.picture(path, size, nrows=len(shares), sharex=True, sharey=True, squeeze=False) as (
+    with style.picture(
+        path,
+        (4.6, 2.1 * len(shares) + 0.6),
+        nrows=len(shares),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    ) as (
         figure,
         grid,
     ):
