@@ -18,7 +18,6 @@ if __name__ == '__main__':
     _root.run('scripts.mammoth')
 
 import inspect
-import os
 import re
 import resource
 import subprocess
@@ -124,7 +123,8 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
     root = str(args.path)
     words = [*args.place, *args.flags]
     code = (
-        f'import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts.mammoth import try_out; '
+        'import os, sys; os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"); '
+        f'sys.path.insert(0, {str(ROOT)!r}); from scripts.mammoth import try_out; '
         f'try_out{(kind, model, dataset, root, args.images, words)!r}'
     )
     try:
@@ -142,10 +142,9 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
 
 
 def python(words: list, **options) -> subprocess.CompletedProcess:
-    """A Python process of one thread, with what it printed; nothing is fetched."""
+    """A Python process, with what it printed."""
     return subprocess.run(
         [sys.executable, *map(str, words)],
-        env=os.environ | {'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'},
         capture_output=True,
         text=True,
         check=False,
