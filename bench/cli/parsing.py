@@ -72,7 +72,8 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     usual = {flag: parser.get_default(flag) for flag in given}
     usual |= {'weights': usual_weights, 'backbone': None, 'dataset_config': None}
     args.differs = differences(args, model, dataset)
-    args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
+    asked = {flag for flag in given if getattr(args, flag) != usual[flag]}
+    args.key = run_key(args, asked, dataset.schedule_spec(args))
     if 'explain' in given:
         explain(parser, args, values | typed)
         raise SystemExit(0)

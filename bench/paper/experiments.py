@@ -30,7 +30,7 @@ from pathlib import Path
 
 from bench import flag_words
 from bench.results.keys import read_key, text_of
-from core.arguments import KEY, affects
+from core.arguments import affects
 from core.configs import read_yaml
 from core.plugins import ROOT
 from core.rows import FILE, read_rows
@@ -44,7 +44,6 @@ METRICS = (
     'anytime_accuracy',
     'average_incremental_accuracy',
 )
-_STREAM = ('n_splits', 'schedule')
 # what rows have that were made before 0.4, when cross-validation within the buffer was a choice
 _BEFORE = {'adapt_prior': 0, 'adapt_averaging': False}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
@@ -194,12 +193,12 @@ def cell_rows(folder: Path, name: str) -> dict:
 
 def matching_rows(cell: Cell, rows: list) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the
-    newest. A row is a run of a cell if its key has the values that the cell's command has today,
+    newest. A row is a run of a cell if its key has what the cell's command has today, schedule,
     flags and defaults alike; of `--precision auto` any machine's count, whatever it makes of it. A
     flag that the key lacks, since there was none, had the default that it is declared with; of
     flags that are gone none may have been asked for. Flags that only record more count where the
     cell gives them. A command that `main.py` refuses has no rows."""
-    rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)]
+    rows = [row for row in rows if row.get('run_key')]
     today = arguments(cell)[0] if rows else None
     newest = {
         row.get('seed'): row
@@ -222,17 +221,15 @@ def arguments(cell: Cell) -> tuple:
 
 
 def identity(args) -> dict:
-    """Flag -> value, of the flags that make a run differ from others, but for its seed."""
-    return {
-        name: value
-        for name, value in vars(args).items()
-        if affects(args, name) in KEY and name not in ('seed', 'model_config')
-    }
+    """Flag -> text, of those that make a run differ from others, and `schedule`; no seed."""
+    key = args.key
+    values = key['given'] | key['default'] | {'schedule': key['schedule']}
+    return {name: text for name, text in values.items() if name != 'model_config'}
 
 
 def _has_arguments(row: dict, today, flags: dict) -> bool:
     key = read_key(row['run_key'])
-    values = key['given'] | key['default']
+    values = key['given'] | key['default'] | {'schedule': key.get('schedule', '')}
     asked = identity(today)
     if 'adapt_prior' in asked and values.get('adapt_select', 'none') != 'none':
         return False
@@ -245,7 +242,7 @@ def _has_arguments(row: dict, today, flags: dict) -> bool:
         and all(
             same_value(value, values.get(name, text_of(absent.get(name, value))))
             for name, value in asked.items()
-            if name not in decided.union(_STREAM)
+            if name not in decided
         )
         and all(
             same_value(getattr(today, name), row.get(name, ''))
@@ -253,18 +250,6 @@ def _has_arguments(row: dict, today, flags: dict) -> bool:
             if affects(today, name) == 'record'
         )
     )
-
-
-def _same_stream(cell: Cell, row: dict) -> bool:
-    """True if a row is of a cell's schedule; a cell without one (joint training) takes any class
-    split.
-    """
-    schedule = row.get('schedule', '')
-    if 'schedule' in cell.flags:
-        return same_value(cell.flags['schedule'], schedule)
-    if 'n_splits' in cell.flags:
-        return schedule == f'split:{cell.flags["n_splits"]}'
-    return bool(re.fullmatch(r'split:\d+', schedule))
 
 
 def same_value(value, text: str) -> bool:

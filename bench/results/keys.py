@@ -13,10 +13,10 @@ from scroll.ground.errors import InputError
 _APART = ('seed', 'n_splits', 'schedule', 'inc', 'b')
 
 
-def run_key(args, given: set) -> dict:
-    """The key of a run with these `Arguments`, but for seed and stream.
+def run_key(args, given: set, schedule: str) -> dict:
+    """The key of a run with these `Arguments`, but for its seed.
 
-    given: flags that were asked for."""
+    given: flags that were asked for. schedule: the spec of the stream."""
     values = {
         name: text_of(value)
         for name, value in sorted(vars(args).items())
@@ -25,12 +25,13 @@ def run_key(args, given: set) -> dict:
     return {
         'given': {name: value for name, value in values.items() if name in given},
         'default': {name: value for name, value in values.items() if name not in given},
+        'schedule': schedule,
     }
 
 
-def key_text(key: dict, seed, schedule: str, psi_digest: str) -> str:
-    """The key as a row has it. schedule: the spec of the stream."""
-    return as_text({**key, 'seed': text_of(seed), 'schedule': schedule, 'psi_digest': psi_digest})
+def key_text(key: dict, seed, psi_digest: str) -> str:
+    """The key as a row has it."""
+    return as_text({**key, 'seed': text_of(seed), 'psi_digest': psi_digest})
 
 
 def read_key(text: str) -> dict:

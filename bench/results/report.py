@@ -104,7 +104,7 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
     cuts = _cuts(arguments | common, record)
     common['complete'] = int(not cuts and getattr(schedule, 'covers', 'all') == 'all')
     if hasattr(args, 'key'):
-        common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
+        common['run_key'] = key_text(args.key, args.seed, model.psi_digest)
     machine = _machine(model, record)
     rows = {}
     paths = {}

@@ -127,6 +127,11 @@ class ContinualDataset:
         return cls.SETTING == 'general-continual'
 
     @classmethod
+    def schedule_spec(cls, args) -> str:
+        """The schedule that the arguments ask for, as rows name it."""
+        return f'split:{1 if args.joint else cls.N_TASKS}'
+
+    @classmethod
     def get_n_splits(cls, args):
         """Number of tasks that split the classes, by these arguments; None for other streams."""
         if cls.SETTING not in ('class-il', 'task-il'):

@@ -164,6 +164,10 @@ class ScheduledDataset(ContinualDataset):
         return not (self.schedule.task_free or FOLDERS['models'].is_ours(self.args.model))
 
     @classmethod
+    def schedule_spec(cls, args) -> str:
+        return _schedule_of(cls, args)
+
+    @classmethod
     def is_task_free(cls, args) -> bool:
         with prefixed('--schedule'):
             return is_task_free(_schedule_of(cls, args))

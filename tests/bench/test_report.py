@@ -100,15 +100,14 @@ def parsed(words: tuple):
 def write_run(folder, cell, seed: int, accuracy: float, **more) -> None:
     """A row as a run of the cell would leave it."""
     args = parsed(tuple(cell.command(0)))
-    schedule = f'split:{args.n_splits}'
     model = cell.flags['model']
     if model == 'scroll':
         more |= {'online_digest': 'f' * 64, 'psi_digest': 'abcdef01' + '0' * 56}
     row = {
         **vars(args),
         'seed': seed,
-        'run_key': key_text(args.key, seed, schedule, None),
-        'schedule': schedule,
+        'run_key': key_text(args.key, seed, None),
+        'schedule': args.key['schedule'],
         'num_threads': 1,
         'final_accuracy': accuracy,
         'finished': f'2026-01-0{seed + 1}',

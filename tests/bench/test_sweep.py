@@ -48,12 +48,11 @@ if flags['model'] in wish.get('fail', ()):
     sys.exit(3)
 if flags['model'] not in wish.get('rowless', ()):
     folder = here / 'results' / 'class-il' / flags['dataset'] / flags['model']
-    values = json.loads((here / 'keys.json').read_text())[flags['model']]
-    values |= {{name: flags[name] for name in values if name in flags}}
+    key = json.loads((here / 'keys.json').read_text())[flags['model']]
+    key['default'] |= {{name: flags[name] for name in key['default'] if name in flags}}
     row = {{
         **flags,
-        'run_key': json.dumps({{'given': {{}}, 'default': values}}),
-        'schedule': 'split:5',
+        'run_key': json.dumps(key),
         'final_accuracy': 50 + int(flags['seed']),
         'finished': '2026',
     }}
@@ -63,11 +62,10 @@ note('end')
 
 
 @functools.cache
-def values_of(model: str, weights: str) -> dict:
+def key_of(model: str, weights: str) -> dict:
     buffer = '--buffer_size 20' if model != 'sgd' else ''
     words = f'--model {model} --dataset seq-digits --weights {weights}'
-    key = parse_args(words_of(words, buffer)).key
-    return key['given'] | key['default']
+    return parse_args(words_of(words, buffer)).key
 
 
 class Bench:
@@ -92,7 +90,7 @@ class Bench:
         for row in rows.values():
             if row['model'] != 'sgd':
                 row['buffer_size'] = 20
-            self.keys[row['model']] = values_of(row['model'], self.weights)
+            self.keys[row['model']] = key_of(row['model'], self.weights)
         content = {
             'title': 't',
             'source': 's',
