@@ -33,13 +33,21 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
 
     from scroll.ground.archive import open_file
 
-    loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+    class Loader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):
+        def construct_mapping(self, node, deep=False):
+            mapping = super().construct_mapping(node, deep)
+            if len(mapping) < len(node.value):
+                raise ValueError(
+                    f'a name stands twice in the mapping of line {node.start_mark.line + 1}'
+                )
+            return mapping
+
     with open_file(path) as file:
         text = file.read().decode()
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader)):
             raise ValueError('it has aliases: write the values out')  # a few could fill the memory
-        content = yaml.load(text, loader) or {}
+        content = yaml.load(text, Loader) or {}
     except yaml.YAMLError as error:
         raise ValueError(error) from error
     if not isinstance(content, dict):

@@ -184,6 +184,7 @@ def test_nonsense_in_a_config_file_is_refused(probe, where, text, word):
         ('probe-data: {small: {lr: 1}}', 'buffer size'),
         ('probe-data: {7: {speed: 1}}', 'not a flag'),
         ('a: &a {lr: 1}\nb: *a', 'aliases'),
+        ('default: {lr: 1}\ndefault: {}', 'twice'),
     ],
 )
 def test_a_model_config_of_another_shape_is_refused(probe, text, word):
@@ -345,7 +346,6 @@ def test_every_flag_says_what_it_affects(method):
         ('--bn frozen', False),
         ('--n_splits 2', False),
         ('--start_from 1', False),
-        ('--input_size 20', False),
     ],
 )
 def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
