@@ -129,7 +129,7 @@ class ContinualDataset:
     @classmethod
     def schedule_spec(cls, args) -> str:
         """The schedule that the arguments ask for, as rows name it."""
-        return f'split:{1 if args.joint else cls.N_TASKS}'
+        return f'split:{cls.get_n_splits(args)}'
 
     @classmethod
     def get_n_splits(cls, args):
