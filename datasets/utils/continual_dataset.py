@@ -49,7 +49,7 @@ class ContinualDataset:
         task_order: int64 (N_TASKS,), the tasks of the class in the order of their arrival."""
 
     NAME: str
-    SETTING: str
+    SETTING: str = ''  # '' until a function has built it
     N_CLASSES: int
     N_CLASSES_PER_TASK: int
     N_TASKS: int

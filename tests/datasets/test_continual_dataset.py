@@ -175,3 +175,7 @@ def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(pars
         stream('--data_dir', tmp_path, '--n_splits 4')
     with refused('--data_dir is missing'):
         stream()
+
+
+def test_a_data_set_that_a_function_builds_has_arguments_before_it_has_tasks():
+    assert datasets.ContinualDataset.schedule_spec(None) == 'split:None'
