@@ -142,9 +142,7 @@ class ArgumentParser(_Declaring, LineParser):
 
     def parse_known_args(self, args=None, namespace=None):
         self._given = set()
-        parsed, unknown = super().parse_known_args(
-            args, Arguments() if namespace is None else namespace
-        )
+        parsed, unknown = super().parse_known_args(args, namespace or Arguments())
         if isinstance(parsed, Arguments):
             parsed.given = self._given
             parsed.affects = self.affects()

@@ -11,7 +11,7 @@ from scroll.ground.errors import InputError
 _run = {'device': None, 'base_path': './data/', 'checkpoint_path': './checkpoints/'}
 
 
-def choose_device(wanted=None):
+def choose_device(wanted):
     """The torch device that `--device` names; from now on `get_device()` gives it."""
     _run['device'] = _device(wanted)
     return _run['device']
@@ -23,7 +23,7 @@ def get_device(wanted=None):
     return _run['device'] if wanted is None and _run['device'] is not None else _device(wanted)
 
 
-def _device(wanted=None):
+def _device(wanted):
     """A torch device by name: 'cpu', 'cuda', '1', 'cuda:1'. None and 'cuda': the GPU with most free
     memory; None without GPUs: the CPU."""
     import torch

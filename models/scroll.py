@@ -259,7 +259,7 @@ class ScrollModel(FrozenModel):
 
     def results(self) -> dict:
         learner = self.learner
-        adapted = self.learner.adapted_
+        adapted = learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
         R = self.online.values()
         row = {

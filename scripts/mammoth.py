@@ -144,11 +144,7 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
 def python(words: list, **options) -> subprocess.CompletedProcess:
     """A Python process, with what it printed."""
     return subprocess.run(
-        [sys.executable, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
+        [sys.executable, *map(str, words)], capture_output=True, text=True, check=False, **options
     )
 
 

@@ -269,10 +269,11 @@ def files_below(folder) -> list:
     return [p for p in Path(folder).rglob('*') if p.is_file()]
 
 
-def python(*words, cwd) -> subprocess.CompletedProcess:
+def python(*words, cwd, env=None) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=cwd,
+        env=env,
         capture_output=True,
         text=True,
         check=False,

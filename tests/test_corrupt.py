@@ -581,10 +581,7 @@ def nested(change, name: str):
 
 
 def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
-    command_line,
-    small_digits,
-    tmp_path,
-    monkeypatch,
+    command_line, small_digits, tmp_path, monkeypatch
 ):
     def full(folder, row):
         raise InputError(f'{folder} cannot be written (No space left on device)')
@@ -620,9 +617,7 @@ def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
 
 
 def test_a_model_is_evaluated_or_refused_and_never_a_traceback(
-    command_line,
-    small_digits,
-    tmp_path,
+    command_line, small_digits, tmp_path
 ):
     code, _, err = command_line(
         *ER,

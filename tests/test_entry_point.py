@@ -42,21 +42,14 @@ def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weigh
     'words, heavy',
     [
         ('--help', ('torch', 'numpy', 'scipy', 'models', 'datasets', 'backbone')),
-        pytest.param(
-            (
-                '--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 '
-                '--device cpu --disable_log 1 --debug_mode 1 --n_splits 1'
-            ),
-            ('torchvision', 'torch._dynamo', 'sympy'),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            (
-                '--model scroll --dataset seq-digits --weights WEIGHTS --device cpu '
-                '--disable_log 1 --debug_mode 1 --n_splits 1'
-            ),
-            ('torchvision', 'torch._dynamo', 'sympy'),
-            marks=pytest.mark.slow,
+        *(
+            pytest.param(
+                f'--model {method} --dataset seq-digits --weights WEIGHTS --device cpu '
+                '--disable_log 1 --debug_mode 1 --n_splits 1',
+                ('torchvision', 'torch._dynamo', 'sympy'),
+                marks=pytest.mark.slow,
+            )
+            for method in ('er --buffer_size 9 --lr 0.1', 'scroll')
         ),
     ],
 )

@@ -86,11 +86,7 @@ def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base
     loaded = weights.load(str(path))
     net = ResNet18(3, width=4)
     loaded.load_into(net)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == (
-        'resnet18-md',
-        {'width': 4},
-        16,
-    )
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', {'width': 4}, 16)
     info = loaded.info
     assert info['classes'] == KEPT
     assert info['left_out'] == SHARED['cifar100']

@@ -192,17 +192,17 @@ STREAMS = {  # one method for each kind of state, one stream for each kind
 }
 
 
-def killed_twice(run, reaper, folder, name: str):
+def killed_twice(start, reaper, folder, name: str, *words):
     """A run, and the same one killed at a random moment and again soon after it has resumed, end
     alike.
     """
-    whole = run(folder / 'whole', [])
+    whole = run_with_kills(start, reaper, folder / 'whole', [], *words)
     chance = random.Random(name)
     kills = [
         chance.randrange(reaper.moments // 4, reaper.moments),
         chance.randrange(1, reaper.moments // 3),
     ]
-    ended = run(folder / 'killed', kills)
+    ended = run_with_kills(start, reaper, folder / 'killed', kills, *words)
     assert not different(whole, ended), (kills, different(whole, ended))
     assert all(len(rows) == 1 for rows in rows_below(folder / 'killed'))
     assert not [path for path in files_below(folder) if 'unfinished' in path.parts]
@@ -219,12 +219,7 @@ def test_every_kind_of_state_and_stream_ends_with_the_same_bits(start, reaper, t
     """Also schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts
     of streams.
     """
-    killed_twice(
-        lambda folder, kills: run_with_kills(start, reaper, folder, kills, *STREAMS[name]),
-        reaper,
-        tmp_path,
-        name,
-    )
+    killed_twice(start, reaper, tmp_path, name, *STREAMS[name])
 
 
 class Noise:
@@ -241,7 +236,7 @@ class Noise:
     'data',
     ['flowing-digits', 'picture-digits', pytest.param('shuffled-digits', marks=pytest.mark.slow)],
 )
-def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):
+def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, data):
     """Their loaders, of any make, begin an interrupted pass again."""
 
     def start(folder):
@@ -260,9 +255,7 @@ def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch,
             dataset.TRANSFORM = Compose([*dataset.TRANSFORM.transforms, Noise()])
         return model, dataset, args
 
-    killed_twice(
-        lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data
-    )
+    killed_twice(start, reaper, tmp_path, data)
 
 
 class Bare:
@@ -320,12 +313,7 @@ class Holder(Sgd):
 
 @pytest.mark.parametrize('data', ['picture-digits', 'seq-digits'])
 def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(
-    arguments,
-    reaper,
-    tmp_path,
-    monkeypatch,
-    data,
-    capsys,
+    arguments, reaper, tmp_path, monkeypatch, data, capsys
 ):
     monkeypatch.setitem(models.PLUGINS.registered, 'holder', Holder)
 
@@ -342,9 +330,7 @@ def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(
             )
         )
 
-    killed_twice(
-        lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data
-    )
+    killed_twice(start, reaper, tmp_path, data)
     out, err = capsys.readouterr()
     assert 'continuing' in out
     assert 'no more checkpoints' not in err
@@ -434,20 +420,22 @@ def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
     assert not saved_below(tmp_path)
 
 
+def bytes_below(folder) -> dict:
+    """Name -> bytes of saved files, but for locks."""
+    saved = saved_below(folder).items()
+    return {name: path.read_bytes() for name, path in saved if name != '.lock'}
+
+
 def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
     """The second leaves the first one's checkpoints alone, and ends as well."""
     words = interrupted(start, tmp_path, reaper=reaper, moment=30)
-    before = {
-        name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'
-    }
+    before = bytes_below(tmp_path)
     with take_lock(saved_below(tmp_path)['.pt'].with_suffix('.lock')):
         capsys.readouterr()
         train(*start(*words))
         err = capsys.readouterr().err
     assert err.count('another run with these arguments') == 1
-    assert {
-        name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'
-    } == before
+    assert bytes_below(tmp_path) == before
 
 
 def full(*given, **more):
@@ -528,10 +516,11 @@ def test_a_signal_ends_a_run_at_the_next_step(
         return observe(self, *given, **more)
 
     monkeypatch.setattr(models.get_model_class('er'), 'observe', stop_after_five)
+    before = signal.getsignal(signal.SIGTERM)  # another test's library may have set it
     ended, _, err = command_line(*words, '--resume never')
     assert ended == 143
     assert len(steps) == 5
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
     assert 'goes on from the last checkpoint' in err.splitlines()[-1]
     assert set(saved_below(tmp_path)) == {'.pt', '.lock'}
     ended, out, err = command_line(*words)

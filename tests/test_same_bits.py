@@ -5,8 +5,6 @@ That a method gives the same bits twice, `tests/test_resume.py` says: each run t
 """
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import torch
 
 from bench.run.building import initialize
 from bench.run.training import train
-from tests.conftest import ROOT
+from tests.conftest import ROOT, python
 from tests.test_resume import different, the_end
 
 LEARN = """
@@ -40,15 +38,7 @@ def test_threads_and_pieces_change_nothing_in_statistics_and_classifiers():
             for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
         }
         said.append(
-            subprocess.run(
-                [sys.executable, '-c', LEARN.format(pieces=pieces)],
-                cwd=ROOT,
-                text=True,
-                env={**os.environ, **few},
-                capture_output=True,
-                check=True,
-                timeout=300,
-            ).stdout
+            python('-c', LEARN.format(pieces=pieces), cwd=ROOT, env=os.environ | few).stdout
         )
     assert said[0].count('\n') == 2
     assert said[0] == said[1]

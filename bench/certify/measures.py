@@ -138,14 +138,19 @@ def summed_stream(learner: Scroll, parts: list, segments: np.ndarray, points: np
         yield learner
 
 
+def learn(learner: Scroll, samples: Exemplars, ids) -> Scroll:
+    """Let a learner learn the samples at these positions."""
+    return learner.learn(
+        samples.samples[ids], samples.features[ids], samples.keys[ids], samples.labels[ids]
+    )
+
+
 def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarray):
     """Learn segment by segment; yield the learner, one and the same, after each of `points`."""
     learner.forget()
     ends = set(points.tolist())
     for t, ids in enumerate(schedule.segments()):
-        learner.learn(
-            samples.samples[ids], samples.features[ids], samples.keys[ids], samples.labels[ids]
-        )
+        learn(learner, samples, ids)
         if t in ends:
             yield learner
 

@@ -75,5 +75,5 @@ def keep_rows(path: Path, columns, model: str, rows: list) -> None:
 
 def single(digests) -> str:
     """The digest, if all are the same, but for those that are None; else how many there are."""
-    distinct = {digest for digest in digests if digest is not None}
+    distinct = {*digests} - {None}
     return distinct.pop() if len(distinct) == 1 else f'{len(distinct)} different digests'

@@ -219,7 +219,7 @@ class ScrollTrials:
             learner = self._learner(
                 buffer_size=0, keep_keys=False, head=head, ridge_lambda=strength
             )
-            predictor = self._learn(learner, slice(None)).predictor()
+            predictor = measures.learn(learner, self.samples, slice(None)).predictor()
             predictions = self.test.predictions(predictor)
             streamed = [row['net_digest'] for row in rows if (head, strength) == own]
             right = int(self.test.class_hits(predictions).sum())
@@ -229,11 +229,6 @@ class ScrollTrials:
             lines[f'right, {name}'] = f'{right} of {len(predictions)}'
         return lines
 
-    def _learn(self, learner: Scroll, ids) -> Scroll:
-        """Let a learner learn these samples."""
-        of = self.samples
-        return learner.learn(of.samples[ids], of.features[ids], of.keys[ids], of.labels[ids])
-
     def _buffers(self) -> dict:
         """Digests of buffers after a stream of whole classes."""
         lines = {}
@@ -241,7 +236,7 @@ class ScrollTrials:
         for strategy, size in track('Buffers', kinds, quiet=self.options.non_verbose):
             learner = self._learner(buffer_size=size, strategy=strategy)
             for rank in range(len(self.parts)):
-                self._learn(learner, self.ranks == rank)
+                measures.learn(learner, self.samples, self.ranks == rank)
             lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
 

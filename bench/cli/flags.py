@@ -126,16 +126,8 @@ def add_experiment_args(parser) -> None:
     flag('--optimizer', choices=OPTIMISERS, default='sgd')
     flag('--optim_wd', type=real(0), default=0.0, help='weight decay')
     flag('--optim_mom', type=real(0), default=0.0, help='momentum (sgd)')
-    flag(
-        '--optim_nesterov',
-        **OFF,
-        help='Nesterov momentum (sgd)',
-    )
-    flag(
-        '--drop_last',
-        **OFF,
-        help='drop incomplete training batches',
-    )
+    flag('--optim_nesterov', **OFF, help='Nesterov momentum (sgd)')
+    flag('--drop_last', **OFF, help='drop incomplete training batches')
     flag('--lr_scheduler', choices=('multisteplr', 'cosine'), help='of each task')
     flag(
         '--scheduler_mode',
@@ -184,10 +176,8 @@ def add_stream_args(parser) -> None:
         nargs='?',
         const=10.0,
         default=0.0,
-        help=(
-            'percent of each class held out from training, and evaluated on in place of '
-            'the test set'
-        ),
+        help='percent of each class held out from training, and evaluated on in place of '
+        'the test set',
     )
     flag(
         '--validation_by',
@@ -278,18 +268,8 @@ def add_fitting_args(parser) -> None:
         help='first task that is trained, from 0; earlier ones only begin and end',
     )
     flag('--stop_after', affects='part', type=whole(1), help='number of the last task')
-    flag(
-        '--inference_only',
-        affects='part',
-        **OFF,
-        help='train nothing, evaluate',
-    )
-    flag(
-        '--debug_mode',
-        affects='part',
-        **OFF,
-        help='a few batches of each pass and evaluation',
-    )
+    flag('--inference_only', affects='part', **OFF, help='train nothing, evaluate')
+    flag('--debug_mode', affects='part', **OFF, help='a few batches of each pass and evaluation')
 
 
 def add_checkpoint_args(parser) -> None:
@@ -300,10 +280,8 @@ def add_checkpoint_args(parser) -> None:
         '--checkpoint_every',
         type=real(0),
         default=5.0,
-        help=(
-            'minutes between checkpoints from which the same command continues an '
-            'interrupted run; 0: none'
-        ),
+        help='minutes between checkpoints from which the same command continues an '
+        'interrupted run; 0: none',
     )
     flag(
         '--resume',
@@ -323,12 +301,7 @@ def add_checkpoint_args(parser) -> None:
         choices=('last', 'task'),
         help='keep the model as a file: after the last task, or each',
     )
-    flag(
-        '--save_checkpoint_mode',
-        choices=('safe',),
-        default='safe',
-        help='of such files',
-    )
+    flag('--save_checkpoint_mode', choices=('safe',), default='safe', help='of such files')
     flag('--ckpt_name', help='how the names of these files begin')
     flag('--checkpoint_path', default='./checkpoints/', help='folder of these files')
     flag(
@@ -344,11 +317,7 @@ def add_management_args(parser) -> None:
         parser, 'management', 'example: --seed 3 --device cpu --notes second'
     ).add_argument
     flag('--seed', type=whole(0, 2**63 - 1), default=0, help='every random stream derives from it')
-    flag(
-        '--permute_classes',
-        **OFF,
-        help='rename the classes at random',
-    )
+    flag('--permute_classes', **OFF, help='rename the classes at random')
     flag('--base_path', affects='place', default='./data/', help='data sets, results and caches')
     flag('--results_path', affects='place', default='results/', help='below base_path')
     flag(
@@ -386,12 +355,7 @@ def add_management_args(parser) -> None:
         **BARE,
         help='no progress: no bar on a terminal, no lines elsewhere',
     )
-    flag(
-        '--disable_log',
-        affects='place',
-        **OFF,
-        help='write no results files',
-    )
+    flag('--disable_log', affects='place', **OFF, help='write no results files')
     flag(
         '--picture',
         affects='display',

@@ -8,13 +8,7 @@ import json
 import sys
 
 from bench.cli import flags
-from core.arguments import (
-    ArgumentParser,
-    Arguments,
-    ShortHelp,
-    add_rehearsal_args,
-    of_signature,
-)
+from core.arguments import ArgumentParser, Arguments, ShortHelp, add_rehearsal_args, of_signature
 from core.environment import warn_once
 from core.plugins import FOLDERS, ROOT, keyword_flags
 from scroll.ground.errors import InputError

@@ -53,7 +53,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         parser.parse_args(words)  # prints and exits
     model, build = _plugins(chosen)
     values, dataset, usual_weights = _collect(parser, words, chosen, model, build)
-    parser.set_defaults(**{flag: value for flag, (value, _) in values.items()})
+    parser.set_defaults(**_without_sources(values))
     for action in parser._actions:
         action.required = action.required and parser.get_default(action.dest) is None
     if return_parser_only:
@@ -80,11 +80,16 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     return args
 
 
+def _without_sources(values: dict) -> dict:
+    """flag -> value, of flag -> `Value`."""
+    return {flag: value for flag, (value, _) in values.items()}
+
+
 def _choose(words: list) -> argparse.Namespace:
     """Parse what decides which other flags there are, from the flags that every run has."""
     parser = base_parser()
     asked = merge(parser, [environment()])
-    parser.set_defaults(**{flag: value for flag, (value, _) in asked.items()})
+    parser.set_defaults(**_without_sources(asked))
     chosen, _ = parse_known(parser, words)
     use_checkout(getattr(chosen, 'mammoth', None))
     if not HELP.intersection(words):
@@ -153,7 +158,7 @@ def _collect(parser, words, chosen, model, build) -> tuple:
     def run_with(kind, values: dict) -> dict:
         """flag -> value of a run on this kind of data set, as far as they are known."""
         run = {action.dest: parser.get_default(action.dest) for action in parser._actions}
-        run |= {flag: value for flag, (value, _) in values.items()}
+        run |= _without_sources(values)
         known, _ = parse_known(parser, words)
         run |= {flag: getattr(known, flag) for flag in known.given}
         run = {flag: None if v is argparse.SUPPRESS else v for flag, v in run.items()}

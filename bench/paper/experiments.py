@@ -44,6 +44,7 @@ METRICS = (
     'anytime_accuracy',
     'average_incremental_accuracy',
 )
+KINDS = 'table', 'figure', 'bars'
 # what rows have that were made before 0.4, when cross-validation within the buffer was a choice
 _BEFORE = {'adapt_prior': 0, 'adapt_averaging': False}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
@@ -141,6 +142,8 @@ def _experiment(path: Path, content: dict) -> Experiment:
         raise InputError('expected columns and rows, or commands')
     if type(experiment.seeds) is not int or experiment.seeds < 1:
         raise InputError(f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
+    if experiment.kind not in KINDS:
+        raise InputError(f'kind {experiment.kind!r}: expected one of {", ".join(KINDS)}')
     if not all(isinstance(claim, dict) for claim in experiment.claims):
         raise InputError('claims: expected mappings')
     return experiment
@@ -157,8 +160,8 @@ def _flags(merged: dict, row: str) -> dict:
                 f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value'
             )
         flags[name] = value
-    if not {'model', 'dataset'} <= set(flags):
-        raise InputError(f'{row!r}: expected a model and a dataset')
+    if 'seed' in flags or not {'model', 'dataset'} <= set(flags):
+        raise InputError(f'{row!r}: expected a model and a dataset, and no seed')
     return flags
 
 

@@ -213,7 +213,10 @@ def main() -> int:
         for experiment in experiments
         for text in experiment.commands
     ]
-    missing = missing_runs(experiments, options, extra | {'num_threads': str(threads)})
+    extra['num_threads'] = str(threads)
+    if options.gpus:
+        extra.setdefault('device', 'cuda:0')  # a run that does not get its GPU would take the CPU
+    missing = missing_runs(experiments, options, extra)
     refusals = {run.cell: line for run in missing if (line := arguments(run.cell)[1])}
     ready = [run for run in missing if run.cell not in refusals]
     if refusals and not ready:

@@ -107,10 +107,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
         sharex=True,
         sharey=True,
         squeeze=False,
-    ) as (
-        figure,
-        (panels,),
-    ):
+    ) as (figure, (panels,)):
         for place, (row, model) in enumerate(zip(experiment.rows, models)):
             before = models[:place].count(model)
             colour, marker = style.nth(before) if one_method else style.of(model)
@@ -156,10 +153,7 @@ def bars(path: Path, experiment: Experiment, runs: dict) -> None:
         sharex=True,
         sharey=True,
         squeeze=False,
-    ) as (
-        _,
-        (panels,),
-    ):
+    ) as (_, (panels,)):
         for axes, column in zip(panels, columns):
             for place, row in enumerate(rows):
                 cell = experiment.cells[row, column]

@@ -258,8 +258,13 @@ class Tuning:
     def tune(self) -> dict | None:
         """The rule of the best trial; None if all are void."""
         options = self.options
-        if options.finalists > 1 and options.trials > 1:
-            self.share(options.final_tasks)  # refused before the first trial
+        if options.finalists > 1 and options.trials > 1:  # refused before the first trial
+            self.share(max(options.tasks, options.final_tasks))
+            if options.final_tasks < options.tasks:
+                raise InputError(
+                    f'--final_tasks {options.final_tasks}: expected at least --tasks, '
+                    f'{options.tasks}'
+                )
         trials, further = self.search()
         ranked = _ranked(trials)
         if not ranked:

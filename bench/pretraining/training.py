@@ -98,7 +98,7 @@ def training_batch(images: torch.Tensor, size: int, generator: torch.Generator) 
     return random_flip(colour_jitter(resize(x, size).clamp_(0, 1), JITTER, generator), generator)
 
 
-def backbone_options(name: str, width: int | None = None) -> dict:
+def backbone_options(name: str, width: int | None) -> dict:
     """Keyword arguments of a backbone: its width, if it has one."""
     known = keyword_flags(get_backbone_class(name))
     if 'width' not in known and width is not None:

@@ -110,10 +110,7 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
         sharex=True,
         sharey=True,
         squeeze=False,
-    ) as (
-        figure,
-        grid,
-    ):
+    ) as (figure, grid):
         for axes, (name, share) in zip(grid[:, 0], shares.items()):
             image = axes.imshow(
                 share,

@@ -52,7 +52,7 @@ class Record(Kept):
 
     NOT_KEPT = 'began', 'commit'
 
-    def __init__(self, first: int = 0):
+    def __init__(self, first: int):
         self.began = time.perf_counter()
         changed = _git('status', '--porcelain', '*.py', '*.yaml')
         self.commit = _git('rev-parse', 'HEAD') + '+' * bool(changed)
@@ -221,11 +221,7 @@ def _git(*words: str) -> str:
     """Output of git in this folder; empty without git, or where it is no repository."""
     try:
         return subprocess.run(
-            ['git', '-C', str(ROOT), *words],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
+            ['git', '-C', str(ROOT), *words], capture_output=True, text=True, timeout=5, check=False
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ''

@@ -27,7 +27,7 @@ class Anytime(Kept):
 
     NOT_KEPT = 'model', 'dataset', 'every', 'prequential'
 
-    def __init__(self, model, dataset, every: int | None = None, prequential: bool = False):
+    def __init__(self, model, dataset, every: int | None, prequential: bool):
         if (every or prequential) and is_task_aware(model):
             raise InputError(
                 f'--eval_every, --prequential: {model.NAME} needs the task of each sample'

@@ -360,9 +360,7 @@ class Trainee:
         )
 
 
-def logits_of(
-    units: torch.Tensor, weight, bias, lift: Lift | None = None, forms=None
-) -> torch.Tensor:
+def logits_of(units: torch.Tensor, weight, bias, lift: Lift | None, forms) -> torch.Tensor:
     """Differentiable logits (B, K) of unit features (B, d). weight: (K, D). bias: (K,). lift: of
     the predictor. forms: (K, D, D), or None."""
     h = units if lift is None else lifted(units, lift)

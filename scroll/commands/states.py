@@ -79,10 +79,7 @@ def _add_settings(parser) -> None:
 def _add_file_flags(parser, split: str, number: str) -> None:
     """Add the files of features, and flags on how to read them."""
     parser.add_argument(
-        'files',
-        metavar='FILE',
-        nargs=number,
-        help='npz, npy, Parquet, safetensors or torch files',
+        'files', metavar='FILE', nargs=number, help='npz, npy, Parquet, safetensors or torch files'
     )
     _add_columns(parser)
     parser.add_argument(

@@ -29,12 +29,7 @@ from scroll.embedding.exact import exact_arithmetic
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
 from scroll.embedding.machine import describe_machine, layout_for, versions
-from scroll.embedding.program import (
-    Identification,
-    built_in_images,
-    identify_program,
-    tensor_bytes,
-)
+from scroll.embedding.program import Identification, built_in_images, identify_program, tensor_bytes
 from scroll.embedding.transforms import DRAWN
 from scroll.embedding.wide import WideNetwork, check_stages
 from scroll.ground.arguments import instance, on_off, one_of, shown, whole

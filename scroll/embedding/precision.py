@@ -15,10 +15,7 @@ from torch import nn
 
 CPU_INFO = Path('/proc/cpuinfo')
 # by the name of a processor's units: what ONEDNN_MAX_CPU_ISA says where oneDNN may use them
-_UNITS = {
-    'amx_bf16': '^$|ALL|DEFAULT|AMX',
-    'avx512_bf16': '^$|ALL|DEFAULT|AMX|AVX10|[BF][FP]16',
-}
+_UNITS = {'amx_bf16': '^$|ALL|DEFAULT|AMX', 'avx512_bf16': '^$|ALL|DEFAULT|AMX|AVX10|[BF][FP]16'}
 
 
 def resolve_precision(precision: str, device: torch.device | str = 'cpu') -> str:

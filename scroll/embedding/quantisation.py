@@ -273,8 +273,7 @@ class _Builder:
         if not isinstance(waiting, _Linear):
             raise _unsupported(node, 'a batch norm', 'right behind a convolution it can')
         return waiting._replace(
-            weight=waiting.weight * gain[:, None, None, None],
-            bias=waiting.bias * gain + shift,
+            weight=waiting.weight * gain[:, None, None, None], bias=waiting.bias * gain + shift
         )
 
     def _on_hardtanh(self, node, x, low=-1.0, high=1.0):

@@ -51,7 +51,7 @@ _LIFTED = {
 }
 
 
-def check_export(out, formats=None) -> tuple[Path, Sequence[str], str]:
+def check_export(out, formats) -> tuple[Path, Sequence[str], str]:
     """Return a target's path after all links, its formats, and its ending if it is one file, else
     ''. InputError unless it can be written whole: a folder is new, or empty; or for an unknown
     format, one whose packages are not installed, or that is not a file's."""

@@ -77,9 +77,7 @@ def merged(
         return state.merged(other)
 
 
-def without_samples(
-    state: State, paths: list, columns: dict | None = None, repeated: bool = False
-) -> State:
+def without_samples(state: State, paths: list, columns: dict | None, repeated: bool) -> State:
     """Return the state without the samples of files of features and labels
     (`scroll.files.features`), those to train; or of one npz file of embedded images: `quantised`
     (N, d), integers on the grid, `labels` (N,), and `keys`, uint64 (N,), by which buffer and keys
@@ -114,7 +112,7 @@ def without_samples(
     return _removed(path, state, lambda: state.without(features, keys, labels), repeated)
 
 
-def without_statistics(state: State, path, repeated: bool = False) -> State:
+def without_statistics(state: State, path, repeated: bool) -> State:
     """Return the state without the samples that a file counts; where a buffer or keys are kept,
     whole classes. InputError if they were removed already, unless `repeated`."""
     part = read(path)

@@ -59,7 +59,7 @@ def learn(
 def open_for(
     learner: Scroll,
     paths,
-    columns: dict | None = None,
+    columns: dict | None,
     names: tuple | None = None,
     source: str = 'what was learned',
 ) -> list[FeatureFile]:
@@ -72,7 +72,7 @@ def open_for(
     return open_files(paths, columns, ('X', 'y'), names, reference, kind)
 
 
-def learn_file(learner: Scroll, file: FeatureFile, split: str | None = None) -> Iterator[int]:
+def learn_file(learner: Scroll, file: FeatureFile, split: str | None) -> Iterator[int]:
     """Teach a learner one file, block after block; yield the number of samples of each."""
     for _, block in read_blocks([file], split):
         with prefixed(file.path):

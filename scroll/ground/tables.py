@@ -112,7 +112,7 @@ def warn_of_half(X) -> None:
         )
 
 
-def numbers_of(X, learned: tuple | None = None) -> np.ndarray:
+def numbers_of(X, learned: tuple | None) -> np.ndarray:
     """Return X as an array, its columns in the order that was learned. InputError: other names,
     missing values, a sparse matrix, or no table of numbers.
 

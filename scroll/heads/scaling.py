@@ -44,7 +44,7 @@ def fit_scale(
 
 
 def cross_entropies(
-    logits: np.ndarray, targets: np.ndarray, scale: float, smoothing: float = 0.0
+    logits: np.ndarray, targets: np.ndarray, scale: float, smoothing: float
 ) -> np.ndarray:
     """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. Arguments
     as `fit_scale`."""

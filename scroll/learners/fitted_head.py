@@ -91,7 +91,7 @@ def adapt_head(
     embedder: 'Embedder | None',
     settings: Adaptation,
     seed: int,
-    progress=None,
+    progress,
 ) -> 'AdaptedPredictor':
     """Make f* of f_T and the buffer. InputError: there is no buffer, or no torch."""
     if state.buffer is None:

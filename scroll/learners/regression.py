@@ -121,10 +121,7 @@ class _Centred:
         scatter = (scatter << both) - scaled(np.outer(self.rests, self.rests), 1 << both, total)
         self._of_targets = np.diagonal(scatter)[dim:].tolist()
         self.system = System(
-            scatter[:dim, :dim],
-            scatter[:dim, dim:],
-            sum(self._of_targets),
-            max(total - 1, 1),
+            scatter[:dim, :dim], scatter[:dim, dim:], sum(self._of_targets), max(total - 1, 1)
         )
         self._slopes = {}
 

@@ -18,12 +18,12 @@ _NUMBERS = 1 << 19
 _STRIP = 1 << 7  # columns that are added to a Gram matrix at once
 
 
-def lifted_blocks(features: np.ndarray, lift: Lift | None = None):
+def lifted_blocks(features: np.ndarray, lift: Lift | None):
     """Yield (rows, h of these rows), so that not all of h is in memory at once."""
     return [(slice(None), features)] if lift is None else lift.blocks(features)
 
 
-def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift | None = None) -> None:
+def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift | None) -> None:
     """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1),
     exactly.
     """
@@ -60,7 +60,7 @@ def _add_in_float64(gram: np.ndarray, h: np.ndarray) -> None:
 
 
 def class_sums(
-    features: np.ndarray, index: np.ndarray, classes: int, lift: Lift | None = None
+    features: np.ndarray, index: np.ndarray, classes: int, lift: Lift | None
 ) -> np.ndarray:
     """Return sums of h over the features of each class, int64 (K, D).
 

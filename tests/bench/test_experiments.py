@@ -187,6 +187,8 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
         (('title: t', 'title: t\nseeds: 2.5'), ['seeds']),
         (('title: t', 'title: t\nclaims: [a]'), ['claims']),
         (('lr: 0.1', '3: 0.1'), ['flag']),
+        (('lr: 0.1', 'seed: 1'), ['seed']),
+        (('title: t', 'title: t\nkind: pie'), ['pie']),
         (('one: {paper', '200: {paper'), ["'200'"]),
         (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']),
     ],

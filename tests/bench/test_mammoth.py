@@ -82,6 +82,13 @@ def root(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+def plain(root) -> tuple:
+    """(arguments, method) of `PLAIN`, of this checkout."""
+    use_checkout(root)
+    args = Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5)
+    return args, get_model(args, None, None, None, None)
+
+
 @pytest.fixture
 def call(root, monkeypatch, tmp_path):
     """call(action, *words): run the script on the checkout; rows go to `tmp_path`."""
@@ -116,14 +123,7 @@ def test_what_was_made_otherwise_is_kept_and_not_mixed(call, root, tmp_path):
 
 
 def test_code_of_the_checkout_is_part_of_what_a_run_is(root):
-    use_checkout(root)
-    get_model(
-        Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5),
-        None,
-        None,
-        None,
-        None,
-    )
+    plain(root)
     before = checkpoints.code_digests(), checkpoints.project_digest()
     (root / 'models' / 'plain.py').write_text(f'{PLAIN}\n')
     now = checkpoints.code_digests(), checkpoints.project_digest()
@@ -147,9 +147,7 @@ def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(
 
 
 def test_a_method_of_the_checkout_sees_plain_names_and_has_networks_of_the_checkout(root):
-    use_checkout(root)
-    args = Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5)
-    method = get_model(args, None, None, None, None)
+    args, method = plain(root)
     assert (method.args.model, method.args.dataset, method.net.whose) == (
         'plain',
         'seq-cifar10',

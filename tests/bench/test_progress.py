@@ -51,12 +51,7 @@ def test_the_line_on_a_terminal_is_gone_in_the_end(monkeypatch):
 
 @pytest.mark.parametrize('quiet', [False, True])
 def test_the_stages_of_a_run(
-    command_line,
-    tiny_weights,
-    small_digits,
-    tmp_path,
-    monkeypatch,
-    quiet,
+    command_line, tiny_weights, small_digits, tmp_path, monkeypatch, quiet
 ):
     monkeypatch.setattr(progress, 'EVERY', 0)
     code, _, err = command_line(

@@ -205,6 +205,7 @@ def test_failed_runs_are_reported_and_the_others_go_on(bench):
     assert code == 1
     assert bench.begun() == ['sgd 0', 'er 0']
     assert {call[3] for call in bench.calls()} == {'3'}
+    assert '--device cuda:0' in bench(*words, '--rows none --dry_run')[1]  # never the CPU instead
     assert 'er/er, digits, |M| = 20, seed 0: 50.00 %' in out
     title = '[1/2] the sgd/sgd, digits, |M| = 20, seed 0'
     assert err.startswith(f'{title}: FAILED, exit code 3, no row: out of memory, poor sgd 0')

@@ -317,6 +317,7 @@ def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, call, tr
         ('--models er --trials 0', '--trials'),
         ('--models er --tasks 9', '--tasks 9: this stream has 5 tasks'),
         ('--models er --trials 2 --final_tasks 9', '--final_tasks 9: this stream'),
+        ('--models er --trials 2 --tasks 3 --final_tasks 2', '--final_tasks 2: expected'),
         ('--models er --no_such 1', '--no_such'),
         ('--models scroll --ridge_lambda many', '--ridge_lambda many'),
         ('--seed 3', '--seed'),

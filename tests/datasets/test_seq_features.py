@@ -20,10 +20,10 @@ from scroll.ground.grid import GRID, quantise
 from scroll.ground.tables import Columns
 from tests.conftest import files_below, words_of
 from tests.models.conftest import known_flags
+from tests.scroll.conftest import WORDS
 
 X, Y = (array[:400] for array in load_digits(return_X_y=True))
 TEST = np.arange(400) % 4 == 3
-WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
 QUICK = {
     'scroll': '--iterations 3',
     'gdumb': '--fitting_epochs 2',

@@ -14,6 +14,15 @@ from bench.run.building import initialize
 from bench.run.training import train, training_mode
 from tests.conftest import words_of
 
+# whether past samples matter at each of the first batches
+BEGINNINGS = pytest.mark.parametrize(
+    'flags, begun',
+    [
+        ('--task_free 0', [False, False, True, True]),
+        ('--task_free 0 --schedule gaussian:batch=12', [False, True]),
+    ],
+)
+
 
 @functools.cache
 def known_flags(method) -> set:
@@ -90,6 +99,19 @@ def step_of(model, batch) -> tuple:
 def close(step, expected) -> bool:
     """Return whether two vectors are equal up to the rounding of float32 parameters."""
     return torch.allclose(step, expected, atol=1e-3 * float(expected.abs().max()))
+
+
+def same_state(one, other) -> bool:
+    """Return whether two networks have the same parameters and statistics, to the last bit."""
+    return all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+
+
+def check_step(model, batch, loss, direction):
+    """A step at a batch returns this loss and follows this gradient; returns the step."""
+    returned, step = step_of(model, batch)
+    assert returned == pytest.approx(loss.item(), rel=1e-5)
+    assert close(step, direction)
+    return step
 
 
 def stored(model, tasks=None) -> tuple:

@@ -16,7 +16,7 @@ from core.environment import warn_once
 from datasets.utils import readers
 from tests.bench.test_model_state import through_a_file
 from tests.conftest import digits_are, first_of_each, refused, words_of
-from tests.models.conftest import known_flags
+from tests.models.conftest import known_flags, same_state
 
 METHODS = models.get_model_names()
 TASK_FREE = [
@@ -322,5 +322,4 @@ def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, method, ter
     """
     model, _ = run(start, method, flags, BASIC, terms)
     sgd, _ = run(start, 'sgd', flags, BASIC)
-    states = model.net.state_dict(), sgd.net.state_dict()
-    assert all(map(torch.equal, *(state.values() for state in states)))
+    assert same_state(model.net, sgd.net)

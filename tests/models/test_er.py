@@ -3,11 +3,10 @@ network.
 """
 
 import numpy as np
-import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.models.conftest import batches, close, gradient, step_of, still, stored
+from tests.models.conftest import batches, check_step, gradient, still, stored
 
 
 def test_a_step_follows_the_mean_over_batch_and_all_that_is_replayed(start):
@@ -17,10 +16,7 @@ def test_a_step_follows_the_mean_over_batch_and_all_that_is_replayed(start):
     inputs, labels = (torch.cat(parts) for parts in zip(batch[:2], stored(still(model))))
     assert len(labels) == 24
     expected = F.cross_entropy(model.net(inputs), labels)
-    direction = gradient(expected, model.net)
-    loss, step = step_of(model, batch)
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
-    assert close(step, direction)
+    check_step(model, batch, expected, gradient(expected, model.net))
 
 
 def test_several_updates_on_a_batch_draw_afresh_and_keep_its_samples_once(start):

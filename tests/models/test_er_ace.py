@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from models.er_ace import asymmetric_cross_entropy
 from models.utils.cosine_classifier import CosineClassifier
 from tests.conftest import quick
-from tests.models.conftest import batches, cross_entropy, still, stored
+from tests.models.conftest import BEGINNINGS, batches, cross_entropy, still, stored
 
 
 @quick
@@ -35,13 +35,7 @@ def test_the_loss_and_its_gradient_computed_class_by_class(seed, batch, count, o
     assert len(left_out) or loss.item() == F.cross_entropy(logits, torch.from_numpy(y)).item()
 
 
-@pytest.mark.parametrize(
-    'flags, begun',
-    [
-        ('--task_free 0', [False, False, True, True]),
-        ('--task_free 0 --schedule gaussian:batch=12', [False, True]),
-    ],
-)
+@BEGINNINGS
 def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
     """Each loss by hand: the mask touches new samples only; the two parts, of different sizes, have
     equal weight.

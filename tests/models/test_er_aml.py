@@ -12,7 +12,15 @@ from torch.nn import functional as F
 from models.er_aml import contrastive_loss, partners
 from models.utils.cosine_classifier import CosineClassifier
 from tests.conftest import quick
-from tests.models.conftest import batches, cross_entropy, next_task, seeded, still, stored
+from tests.models.conftest import (
+    BEGINNINGS,
+    batches,
+    cross_entropy,
+    next_task,
+    seeded,
+    still,
+    stored,
+)
 
 
 @quick
@@ -87,13 +95,7 @@ def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(
     assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    'flags, begun',
-    [
-        ('--task_free 0', [False, False, True, True]),
-        ('--task_free 0 --schedule gaussian:batch=12', [False, True]),
-    ],
-)
+@BEGINNINGS
 def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
     model, dataset, _ = start('er-aml', '--lr 0', flags)
     assert isinstance(model.net.classifier, CosineClassifier)

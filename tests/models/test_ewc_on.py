@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.models.conftest import batches, close, gradient, seeded, step_of, still
+from tests.models.conftest import batches, close, gradient, same_state, seeded, step_of, still
 
 
 def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
@@ -23,8 +23,7 @@ def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
         modes = [m.training for m in model.net.modules()]
         twin = copy.deepcopy(model.net).eval()
         model.meta_end_task(dataset)
-        states = twin.state_dict(), model.net.state_dict()
-        assert all(map(torch.equal, *(state.values() for state in states)))
+        assert same_state(twin, model.net)
         assert modes == [m.training for m in model.net.modules()]
         total = 0
         for x, y, _ in (train_set[i] for i in range(len(train_set))):

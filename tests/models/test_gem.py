@@ -10,16 +10,7 @@ from torch.nn import functional as F
 
 from models import gem
 from tests.conftest import quick
-from tests.models.conftest import (
-    close,
-    gradient,
-    next_task,
-    opposed,
-    seeded,
-    step_of,
-    still,
-    stored,
-)
+from tests.models.conftest import check_step, gradient, next_task, opposed, seeded, still, stored
 
 
 @pytest.mark.parametrize(
@@ -81,9 +72,7 @@ def test_a_step_follows_the_projected_gradient(start):
     loss = F.cross_entropy(model.net(batch[0]), batch[1])
     g = gradient(loss, model.net)
     assert g @ m < 0  # else nothing would be tested
-    returned, step = step_of(model, batch)
-    assert returned == pytest.approx(loss.item(), rel=1e-5)
-    assert close(step, g - (g @ m) / (m @ m + 1e-3) * m)
+    step = check_step(model, batch, loss, g - (g @ m) / (m @ m + 1e-3) * m)
     assert abs(float(step @ m)) < 0.02 * float(-(g @ m))
 
 

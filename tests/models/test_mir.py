@@ -13,7 +13,15 @@ from torch.nn import functional as F
 
 from models.mir import interference
 from tests.conftest import quick
-from tests.models.conftest import batches, close, gradient, next_task, step_of, still, stored
+from tests.models.conftest import (
+    batches,
+    check_step,
+    gradient,
+    next_task,
+    same_state,
+    still,
+    stored,
+)
 
 
 def linear_problem(seed, count=6):
@@ -51,8 +59,7 @@ def test_scoring_leaves_the_network_alone(start):
     in_training = interference(model.net, 0.1, inputs, labels)
     assert in_training.any()
     assert all(module.training for module in model.net.modules())
-    states = model.net.state_dict(), before.state_dict()
-    assert all(map(torch.equal, *(state.values() for state in states)))
+    assert same_state(model.net, before)
     assert all(torch.equal(p.grad, g) for p, g in zip(model.net.parameters(), gradients))
     model.net.eval()
     assert not torch.allclose(interference(model.net, 0.1, inputs, labels), in_training)
@@ -85,6 +92,4 @@ def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(s
     expected = g + gradient(
         F.cross_entropy(model.net(candidates[chosen]), labels[chosen]), model.net
     )
-    returned, step = step_of(model, batch)
-    assert returned == pytest.approx(loss.item(), rel=1e-5)
-    assert close(step, expected)
+    check_step(model, batch, loss, expected)

@@ -162,11 +162,7 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
         ('--schedule gaussian-resample,batches=20,batch=10', '', '200'),
         ('--start_from 3', ' (2 of 5 tasks)', r'\d+'),
         ('--joint 1', ' (--joint 1)', '1,442'),
-        (
-            '--debug_mode 1 --shard 1/2 --batch_size 8',
-            ' (--debug_mode 1, --shard 1/2)',
-            r'1?\d\d',
-        ),
+        ('--debug_mode 1 --shard 1/2 --batch_size 8', ' (--debug_mode 1, --shard 1/2)', r'1?\d\d'),
     ],
 )
 def test_the_summary_counts_the_samples_that_came(ready, capsys, flags, cuts, learned):

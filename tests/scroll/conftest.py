@@ -23,6 +23,7 @@ from scroll.heads.registry import HEADS, Settings
 # the machine may be busy
 quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 PREPROCESSING = Preprocessing(16)
+WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
 
 
 @contextmanager

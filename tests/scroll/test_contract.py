@@ -11,7 +11,6 @@ import itertools
 import os
 import pickle
 import pkgutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -28,12 +27,10 @@ from scroll import Adaptation, Scroll, ScrollClassifier
 from scroll.ground.settings import DEFAULTS, HEAD_NAMES, PUBLISHED, SETTINGS
 from scroll.heads.registry import HEADS
 from scroll.sums.exemplars import STRATEGIES
+from tests.conftest import python
 from tests.scroll.conftest import digests, quick, refused
 
-MODULES = [
-    'scroll',
-    *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')),
-]
+MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
 CASES = list(zip(HEAD_NAMES, itertools.cycle(STRATEGIES)))  # every head, every strategy
 every, one = (
     pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases))
@@ -45,11 +42,7 @@ every, one = (
 def new(head, strategy):
     """A function that makes the estimator under test."""
     return lambda: Scroll(
-        head=head,
-        strategy=strategy,
-        buffer_size=8,
-        lift_dim=6,
-        adaptation=Adaptation(iterations=2),
+        head=head, strategy=strategy, buffer_size=8, lift_dim=6, adaptation=Adaptation(iterations=2)
     )
 
 
@@ -316,7 +309,7 @@ def test_the_examples_in_the_documentation_are_true(name):
 
 def test_importing_the_package_imports_no_torch():
     code = 'import scroll, sys; sys.exit("torch" in sys.modules or "numpy" in sys.modules)'
-    subprocess.run([sys.executable, '-c', code], cwd=Path(scroll.__path__[0]).parent, check=True)
+    assert not python('-c', code, cwd=Path(scroll.__path__[0]).parent).returncode
 
 
 def imports(module: str) -> set:
@@ -379,16 +372,10 @@ for call in (one.adapt, lambda: scroll.Embedder):
 
 
 def test_without_torch_feature_vectors_are_learned_and_what_needs_it_says_so(tmp_path):
-    done = subprocess.run(
-        [sys.executable, '-c', WITHOUT_TORCH],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env={**os.environ, 'PYTHONPATH': str(Path(scroll.__path__[0]).parent)},
-    )
+    env = os.environ | {'PYTHONPATH': str(Path(scroll.__path__[0]).parent)}
+    done = python('-c', WITHOUT_TORCH, cwd=tmp_path, env=env)
     says = done.stdout.splitlines()[-2:]
-    assert [line.split()[0] for line in says] == ['adaptation', 'scroll.Embedder']
+    assert [line.split()[0] for line in says] == ['adaptation', 'scroll.Embedder'], done.stderr
     assert all(
         line.endswith('needs torch, which is not installed: pip install ".[images]" in a checkout')
         for line in says

@@ -58,13 +58,7 @@ def learned(command, out, *patterns, flags=()) -> str:
 def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, command, monkeypatch):
     monkeypatch.setattr(FeatureFile, 'block', 40)
     assert (
-        learned(
-            command,
-            'a.npz',
-            f'{home}/*/*',
-            f'{home}/early/*',
-            flags=['--head', 'lda'],
-        )
+        learned(command, 'a.npz', f'{home}/*/*', f'{home}/early/*', flags=['--head', 'lda'])
         == WHOLE
     )
     state = State.read('a.npz')

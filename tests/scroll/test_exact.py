@@ -2,8 +2,6 @@
 instructions."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from scroll import Scroll
 from scroll.adaptation import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
-from tests.conftest import ROOT
+from tests.conftest import ROOT, python
 
 
 class Attention(nn.Module):
@@ -274,8 +272,6 @@ def test_f_star_and_a_transformer_have_one_digest_under_every_way_to_compute():
     here = fingerprint()
     code = 'from tests.scroll.test_exact import fingerprint; print(fingerprint())'
     other = {'OMP_NUM_THREADS': '2', 'ATEN_CPU_CAPABILITY': 'default', 'MKL_CBWR': 'COMPATIBLE'}
-    there = subprocess.check_output(
-        [sys.executable, '-c', code], cwd=ROOT, text=True, env=os.environ | other, timeout=300
-    )
-    assert there.strip() == here
+    there = python('-c', code, cwd=ROOT, env=os.environ | other)
+    assert there.stdout.strip() == here, there.stderr
     assert here.count('every machine') == 2

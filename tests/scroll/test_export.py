@@ -25,11 +25,10 @@ from scroll.ground.archive import sha256
 from scroll.ground.grid import GRID, quantise
 from scroll.ground.settings import HEAD_NAMES
 from scroll.heads.predictors import LinearPredictor
-from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
+from tests.scroll.conftest import PREPROCESSING, WORDS, quick, refused, tiny_net, toy_images
 
 X, Y = load_digits(return_X_y=True)
 X = X.astype(np.float32)
-WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
 TRAIN = slice(0, 900)
 TEST = slice(900, None)
 U = quantise(X[TEST])

@@ -5,8 +5,6 @@ that it was made from.
 import copy
 import functools
 import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +23,7 @@ from scroll.embedding.integer_program import Op
 from scroll.embedding.quantisation import quantise_network
 from scroll.ground import archive
 from scroll.ground.grid import quantise
+from tests.conftest import ROOT, python
 from tests.scroll.conftest import refused, threads, tiny_net, toy_images
 
 IMAGES = np.concatenate([golden_images(), toy_images(8, 32)[0]])
@@ -199,14 +198,8 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
         {'ATEN_CPU_CAPABILITY': 'default', 'MKL_CBWR': 'COMPATIBLE'},
         {'SCROLL_EIGHT_BIT': '0'},
     ):
-        ended = subprocess.run(
-            [sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', str(len(env))],
-            env=os.environ | env,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        words = '-c', OTHER_MACHINE, tmp_path / 'net.npz', len(env)
+        ended = python(*words, cwd=ROOT, env=os.environ | env)
         assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), ended.stderr[-1000:]
 
 

@@ -1,8 +1,6 @@
 """Memory formats: channels-last only where training in it is sound on every CPU."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from torch import nn
 
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.machine import layout_for
+from tests.conftest import ROOT, python
 from tests.scroll.conftest import PREPROCESSING, tiny_net
 
 # Heap corruption is silent until something trips over it; glibc's checking allocator looks at each
@@ -85,12 +84,5 @@ def test_training_keeps_to_its_memory_on_older_cpus():
     env = os.environ | {'ONEDNN_MAX_CPU_ISA': 'AVX2'}
     if Path(CHECKED).exists():
         env |= {'LD_PRELOAD': CHECKED, 'GLIBC_TUNABLES': 'glibc.malloc.check=3'}
-    ended = subprocess.run(
-        [sys.executable, '-c', TRAIN],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ended = python('-c', TRAIN, cwd=ROOT, env=env)
     assert (ended.returncode, ended.stdout) == (0, 'sound\n'), ended.stderr[-2000:]

@@ -18,13 +18,7 @@ from scroll.embedding.images import Augmentation
 from scroll.ground.errors import InputError
 from scroll.ground.grid import quantise, sample_keys
 from scroll.heads.scaling import fit_scale
-from tests.scroll.conftest import (
-    PREPROCESSING,
-    digests,
-    refused,
-    tiny_net,
-    toy_images,
-)
+from tests.scroll.conftest import PREPROCESSING, digests, refused, tiny_net, toy_images
 
 # with a calibrated scale the toy's loss starts at zero
 SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False)

@@ -10,15 +10,7 @@ from scroll import Adaptation, Embedder, Scroll
 from scroll.embedding.images import Augmentation
 from scroll.ground.grid import quantise
 from scroll.sums.statistics import Statistics
-from tests.scroll.conftest import (
-    PREPROCESSING,
-    Stream,
-    digests,
-    make_stream,
-    of,
-    refused,
-    tiny_net,
-)
+from tests.scroll.conftest import PREPROCESSING, Stream, digests, make_stream, of, refused, tiny_net
 
 RAW = make_stream(np.arange(80) % 4, seed=5)
 STREAM = Stream(quantise(RAW.features), RAW.labels, RAW.keys)  # what a learner of RAW counts
@@ -30,10 +22,7 @@ def fit(at=slice(None), **params) -> Scroll:
 
 def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
     adaptation = Adaptation(
-        iterations=2,
-        minibatch=4,
-        calibrate=False,
-        augmentation=Augmentation(0.2, False, 0.1),
+        iterations=2, minibatch=4, calibrate=False, augmentation=Augmentation(0.2, False, 0.1)
     )
     learner = (
         Scroll(embedder, 'ncc', 0.7, 'onehot', 'paper', 10, 'hash', adaptation, 4).fit(*toy).adapt()

@@ -22,8 +22,7 @@ def units(count=8, dim=5, seed=0):
 
 
 @pytest.mark.parametrize(
-    'kind, digest',
-    [('relu', '2db9642a'), ('square', '457dfdbc'), ('fourier', 'e49c26a5')],
+    'kind, digest', [('relu', '2db9642a'), ('square', '457dfdbc'), ('fourier', 'e49c26a5')]
 )
 def test_what_a_seed_draws_never_changes(kind, digest):
     """If this fails, files that others have written no longer mean what they meant."""

@@ -59,7 +59,7 @@ def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, d
             one_by_one.digest()
         shards.append(counted(*stream.part(at)[:2], by_class))
     merged = one_by_one.empty_like()
-    for shard in shards[::-1]:
+    for shard in [*shards[::-1], Statistics(5, by_class=by_class)]:  # also one of nothing
         before = shard.digest()
         merged.merge(shard)
         assert shard.digest() == before
@@ -257,12 +257,7 @@ def test_what_was_never_added_is_not_removed(gone, labels, said):
 
 @pytest.mark.parametrize(
     'count, total, least',
-    [
-        (1, 250_001, 250_001**2),
-        (4, 6, 1 + 1 + 4 + 4),
-        (4, -2, 1 + 1),
-        (5, -7, 1 + 1 + 1 + 4 + 4),
-    ],
+    [(1, 250_001, 250_001**2), (4, 6, 1 + 1 + 4 + 4), (4, -2, 1 + 1), (5, -7, 1 + 1 + 1 + 4 + 4)],
 )
 def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
     """More than total^2 / count: whole numbers with this sum cannot all be equal. In 200 columns,
@@ -358,11 +353,7 @@ def test_arrays_that_cannot_be_are_refused(change, word, by_class):
 
 @pytest.mark.parametrize(
     'places, word',
-    [
-        ([(0, 1)], 'go with'),
-        ([(0, 1), (1, 0)], 'too small'),
-        ([(0, 2), (2, 0)], 'go with'),
-    ],
+    [([(0, 1)], 'go with'), ([(0, 1), (1, 0)], 'too small'), ([(0, 2), (2, 0)], 'go with')],
 )
 def test_a_column_of_zeros_has_no_products(places, word):
     arrays = Statistics(2).add(np.array([[300, 0], [500, 0]]), [0, 0]).state_dict()

@@ -56,12 +56,6 @@ def test_sums_may_not_vary_less_than_not_at_all(product, possible):
     assert wrong == ('' if possible else 'a Gram matrix too small for the sums')
 
 
-def test_statistics_of_nothing_change_nothing():
-    full = of(STREAM)
-    assert of(STREAM).merge(Statistics(5)).digest() == full.digest()
-    assert Statistics(5).merge(full).digest() == full.digest()
-
-
 def test_removed_is_never_seen(shares, command):
     rest = of(STREAM, A, C).digest()
     for whole in ('all.npz', 'abc.npz'):  # whether or not the part is one that the file was made of

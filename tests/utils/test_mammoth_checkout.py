@@ -91,6 +91,7 @@ CHECKOUT = {
     'def apply_transform(x, transform):\n    raise RuntimeError("shadowed")\n',
     'utils/schedulers.py': 'class Warmup:\n    STEPS = 3\n',
 }
+THEIRS = {'models/theirs.py': METHOD.replace("'gentle'", "'theirs'")}
 BASE = '--dataset seq-digits --lr 0.05 --buffer_size 20 --disable_log 1 --non_verbose 1'
 NET = '--weights none --backbone reduced-resnet18 --num_filters 2'
 FLAGS = f'{BASE} {NET} --n_epochs 1 --batch_size 16 --n_splits 2'
@@ -202,10 +203,10 @@ def test_help_imports_nothing_of_it(checkout, tmp_path):
 def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_refused(
     checkout, capsys, monkeypatch, tmp_path
 ):
-    (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
     written(
         checkout,
-        {
+        THEIRS
+        | {
             'models/config/theirs.yaml': 'default: {odd_m: 1, batch_size: 7}',
             'datasets/configs/seq-digits/rare.yaml': 'odd_d: 1\nn_epochs: 3\n',
         },
@@ -229,13 +230,13 @@ def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(
     checkout, tmp_path, caplog
 ):
     """The log gives Mammoth's name of it, which scripts for Mammoth compare."""
-    (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
-    (checkout / 'backbone' / 'net.py').write_text(
+    net = (
         'from backbone import register_backbone\nfrom backbone.resnet_cifar import resnet34\n\n\n'
         '@register_backbone("resnet18")\ndef resnet18(num_classes, num_filters: int = 3):\n'
         '    return resnet34(num_classes, num_filters)\n'
     )
-    written(checkout, {'models/config/theirs.yaml': 'default: {backbone: resnet18}'})
+    config = {'models/config/theirs.yaml': 'default: {backbone: resnet18}'}
+    written(checkout, THEIRS | config | {'backbone/net.py': net})
     flags = (
         BASE,
         '--num_filters 2 --n_epochs 1 --n_splits 2 --batch_size 16 --base_path',

@@ -268,9 +268,7 @@ def test_every_file_of_ours_that_declares_a_name_is_known_as_ours(package):
 
 def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_party, capsys):
     third_party(
-        models={'their_file': METHOD},
-        datasets={'their_file': DATA},
-        backbone={'their_file': NETS},
+        models={'their_file': METHOD}, datasets={'their_file': DATA}, backbone={'their_file': NETS}
     )
     with pytest.raises(SystemExit) as end:
         arguments('--backbone their_net --help', model='their', dataset='their_data')
