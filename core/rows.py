@@ -2,10 +2,9 @@
 writers.
 
 `<base_path>/<results_path>/<setting>/<dataset>/<model>/mean_accs.csv`, with Mammoth's historic
-leading
-columns `task1..taskT, forward_transfer, backward_transfer, forgetting`. A writer holds a lock, and
-replaces the file by one with its row added: readers see whole files only, and a writer that is
-killed loses its own row only.
+leading columns `task1..taskT, forward_transfer, backward_transfer, forgetting`. A writer holds a
+lock, and replaces the file by one with its row added: readers see whole files only, and a writer
+that is killed loses its own row only.
 """
 
 import csv

@@ -48,8 +48,7 @@ class Ssil(ReplayModel):
     Incoming samples: cross-entropy over the classes of the current task. Replayed samples, of
     earlier tasks only: cross-entropy over the earlier classes, and distillation from the network as
     the last task left it, for each earlier task's classes apart. With one class a task the first
-    and the last
-    vanish: incoming data teach nothing."""
+    and the last vanish: incoming data teach nothing."""
 
     NAME = 'ssil'
     ROWS = ('examples', 'labels', 'task_labels')

@@ -15,9 +15,8 @@ class Fitting(Kept):
     `epochs`: `--n_epochs` passes. `iters`: `--n_iters` batches, however many passes that takes.
     `early_stopping`: until the newest task's loss or accuracy, on its test loader, has not improved
     for `--early_stopping_patience` evaluations, at most `--n_epochs` passes; the network of the
-    best one is kept. With `--validation` that loader holds
-    held-out training samples; without, the test set chooses,
-    and accuracies are flattered."""
+    best one is kept. With `--validation` that loader holds held-out training samples; without, the
+    test set chooses, and accuracies are flattered."""
 
     NOT_KEPT = 'training', 'model', 'dataset', 'mode'
 

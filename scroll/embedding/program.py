@@ -4,10 +4,9 @@ enters them.
 Networks of one program compute the same function. Weights, numbers in attributes, classes, closures
 and configurations all reach the output through a call of torch, so the record of the calls holds
 them; what never reaches it, and how the code is written, does not count. Three kinds of code cannot
-be recorded, and are named
-instead: code that reads values of its input (to branch on them, or to hand them to another
-library), that computes outside of torch's Python functions (TorchScript, extensions), and that
-draws random numbers.
+be recorded, and are named instead: code that reads values of its input (to branch on them, or to
+hand them to another library), that computes outside of torch's Python functions (TorchScript,
+extensions), and that draws random numbers.
 """
 
 import hashlib
