@@ -4,7 +4,7 @@
         --n_epochs 1 --lr 0.03 --buffer_size 200
 
 Accuracy: 70 % (± 8 on other processors).
-On EfficientNet-Lite0, CIFAR-100 in ten tasks, |M| = 500: 39.8 % (results/rows/lite_comparison.csv,
+On EfficientNet-Lite0, CIFAR-100 in ten tasks, |M| = 500: 39.4 % (results/rows/lite_comparison.csv,
 mean of 3 seeds).
 """
 
