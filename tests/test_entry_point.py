@@ -3,6 +3,7 @@ not do.
 """
 
 import json
+import os
 import subprocess
 import sys
 
@@ -27,6 +28,19 @@ def test_on_windows_the_last_line_says_what_is_needed(module):
     assert result.stderr.splitlines()[-1] == (
         'ImportError: scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL'
     ), result.stderr
+
+
+@pytest.mark.parametrize(
+    'module, policy', [('main', ''), ('scroll.__main__', ''), ('main', 'active')]
+)
+def test_threads_do_not_spin_for_cores_that_others_hold(module, policy):
+    """With GNU OpenMP's own 300,000 rounds a run on one core of two took over ten minutes."""
+    env = {name: value for name, value in os.environ.items() if 'OMP' not in name}
+    env |= {'OMP_DISPLAY_ENV': 'verbose', **({'OMP_WAIT_POLICY': policy} if policy else {})}
+    said = python('-c', f'import {module}, torch', cwd=ROOT, env=env).stderr
+    if 'GOMP_SPINCOUNT' not in said:
+        pytest.skip('another OpenMP')
+    assert ("GOMP_SPINCOUNT = '5000'" in said) == (not policy)
 
 
 @pytest.mark.slow
