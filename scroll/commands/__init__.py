@@ -2,7 +2,7 @@
 
 import os
 
-# before torch is imported: its threads (GNU OpenMP's) busily wait for each other for milliseconds,
-# also for one whose core another process holds, and keep that process from ending its turn
+# before torch is imported: its threads (GNU OpenMP's) wait for each other busily for milliseconds,
+# and so use up their turns on a core that another process holds; then all of them wait
 if 'OMP_WAIT_POLICY' not in os.environ:
     os.environ.setdefault('GOMP_SPINCOUNT', '5000')  # some tenths of a millisecond
