@@ -34,7 +34,7 @@ def test_on_windows_the_last_line_says_what_is_needed(module):
     'module, policy', [('main', ''), ('scroll.__main__', ''), ('main', 'active')]
 )
 def test_threads_do_not_spin_for_cores_that_others_hold(module, policy):
-    """With GNU OpenMP's own 300,000 rounds a run on one core of two took over ten minutes."""
+    """GNU OpenMP's own value, 300,000, stopped a run where one core of two was held."""
     env = {name: value for name, value in os.environ.items() if 'OMP' not in name}
     env |= {'OMP_DISPLAY_ENV': 'verbose', **({'OMP_WAIT_POLICY': policy} if policy else {})}
     said = python('-c', f'import {module}, torch', cwd=ROOT, env=env).stderr
