@@ -41,7 +41,7 @@ VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
 KINDS = {'higher': ['lower'], 'near': ['to', 'within'], 'same': ['as']}
 _OF_A_SIDE = {'rows', 'columns', 'experiment'}
 TEST_SAMPLES = {'seq-cifar10': 10_000, 'seq-cifar100': 10_000, 'seq-miniimg': 2_000}
-_MACHINE = ('torch', 'device', 'num_threads')  # what else the last bits of f* depend on
+_MACHINE = ('torch', 'device', 'num_threads', 'adapted_on')  # last bits of f* depend on it
 
 
 class Finding(NamedTuple):

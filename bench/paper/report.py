@@ -220,8 +220,11 @@ class Report:
             count = sum(finding.verdict in decided for _, finding in findings)
             rows = [[f.says, f'[{name}](tables/{name}.md): {f.verdict}'] for name, f in findings]
             text += (
-                f'\n## Each claim of the paper\n\n{len(rows)} claims, once for each table; our '
-                f'rows decide {count}.\n\n'
+                f'\n## Each claim\n\n{len(rows)} claims, once for each table, of the paper unless '
+                f'one says otherwise; our rows decide {count}. A pair of cells '
+                'supports "above" if a one-sided t-test over their common seeds has p < 0.05, with '
+                "the test samples' error counted. A claim is supported by all of its pairs, "
+                'contradicted by one the other way (p < 0.05 / pairs), else undecided.\n\n'
                 f'{tables.md_table(["claim", "our rows"], rows)}\n'
             )
         if others:
