@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import MammothBackbone, kaiming, register_backbone
+from backbone import StagedBackbone, kaiming, register_backbone
 from scroll.ground.errors import InputError
 
 
@@ -33,7 +33,7 @@ class Block(nn.Module):
 
 
 @register_backbone('resnet12')
-class ResNet12(MammothBackbone):
+class ResNet12(StagedBackbone):
     """Four blocks of three convolutions and a linear head.
 
     num_classes: outputs of the linear head.
@@ -57,14 +57,10 @@ class ResNet12(MammothBackbone):
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         kaiming(self)
 
-    def maps(self, x: torch.Tensor) -> list:
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
         if min(x.shape[2:]) < 16:
             raise InputError(
                 f'--backbone resnet12 halves images four times; {tuple(x.shape[2:])} pixels are '
                 'too few: give --input_size 16 or more'
             )
-        maps = []
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            x = stage(x)
-            maps.append(x)
-        return maps
+        return x

@@ -168,7 +168,7 @@ def main():
     options = parser.parse_args()
     reuse_memory()
     backbone = weights.network(options.weights, options.input_size)
-    has_integers = weights.has_integers(options.weights)
+    has_integers = weights.has_integers(options.weights, options.input_size)
     integers = weights.integers_of(options.weights, *backbone) if has_integers else None
     images = np.random.default_rng(0).integers(0, 256, (512, 32, 32, 3), dtype=np.uint8)
     print(

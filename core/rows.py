@@ -13,7 +13,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from scroll.ground.archive import atomic_write, open_file, take_lock
+from scroll.ground.archive import alone, atomic_write, open_file, write_errors
 from scroll.ground.errors import InputError
 
 FILE = 'mean_accs.csv'
@@ -37,19 +37,13 @@ def check_writable(folder: Path) -> None:
 def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
     """Add the row of a run, unless it is there; returns the file. None becomes an empty cell."""
     path = folder / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with take_lock(f'{path}.lock'):
-            rows = read_rows(path, [])
-            if 'run' in row and any(known.get('run') == str(row['run']) for known in rows):
-                return path  # written just before the run was interrupted
-            rows.append({name: '' if value is None else str(value) for name, value in row.items()})
-            with atomic_write(path) as file:
-                file.write(_as_text(rows))
-    except OSError as error:
-        raise InputError(
-            f'{path} cannot be written ({error.strerror}); the rows it held are as they were'
-        ) from error
+    with alone(path):
+        rows = read_rows(path, [])
+        if 'run' in row and any(known.get('run') == str(row['run']) for known in rows):
+            return path  # written just before the run was interrupted
+        rows.append({name: '' if value is None else str(value) for name, value in row.items()})
+        with write_errors(path), atomic_write(path) as file:
+            file.write(_as_text(rows))
     return path
 
 

@@ -172,7 +172,7 @@ class Bic(ReplayModel):
         return corrected(net(inputs), newest, bias) if self.args.distill_after_bic else net(inputs)
 
     def end_task(self, dataset):
-        if self.held_out is not None:  # stage 2
+        if self.held_out is not None and not self.args.inference_only:  # stage 2
             images, labels = map(torch.as_tensor, self.held_out)
             logits = logits_of(
                 self.net, images, getattr(self, 'normalization_transform', None), self.device
@@ -180,7 +180,7 @@ class Bic(ReplayModel):
             self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(
                 self.bias
             )
-            self.held_out = None
+        self.held_out = None
         train = dataset.train_loader.dataset
         train.data, train.targets = self.task_data
         fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True)

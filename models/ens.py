@@ -70,11 +70,12 @@ class Ens(FrozenModel):
         random = torch_stream(args.seed, 'ensemble')
         std = (m * d) ** -0.5
         check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
-        self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
-        self.weight = torch.nn.init.trunc_normal_(
+        keys = F.normalize(torch.randn(m, d, generator=random))
+        weight = torch.nn.init.trunc_normal_(
             torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std, generator=random
-        ).to(self.device)
-        self.bias = torch.zeros(m, K, device=self.device)
+        )
+        for name, tensor in ('keys', keys), ('weight', weight), ('bias', torch.zeros(m, K)):
+            self.register_buffer(name, tensor.to(self.device))
         self.fitted_keys = args.keys == 'normal'
 
     def select(self, z: torch.Tensor) -> tuple:

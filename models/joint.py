@@ -100,7 +100,7 @@ class Joint(ContinualModel):
         self.RAW_STREAM = True
         # the loop has stepped the rates of the one it began the task with
         self.opt = self.get_optimizer()
-        scheduler = get_scheduler(self, self.args)
+        scheduler = get_scheduler(self, self.args, loader=loader)
         limit = self.get_debug_iters() if self.args.debug_mode else None
         for _, losses in self.passes('all tasks', self.args.n_epochs):
             for inputs, labels, *_ in itertools.islice(loader, limit):

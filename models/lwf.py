@@ -40,7 +40,7 @@ class Lwf(ContinualModel):
     def begin_task(self, dataset):
         self.old = self.seen
         self.seen = self.old | self.class_mask(self.new_classes(dataset))
-        if self.current_task > 0:
+        if self.current_task > 0 and not self.args.inference_only:
             self.warm_up(dataset)
             train = dataset.train_loader.dataset
             examples, _ = plain_samples(train, self.RAW_NOT_AUG)

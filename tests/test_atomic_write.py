@@ -13,7 +13,7 @@ import pytest
 from bench.certify.store import keep_rows
 from core.rows import append_row, read_rows
 from scroll import Scroll
-from scroll.ground.archive import atomic_write, locked, open_file
+from scroll.ground.archive import alone, atomic_write, locked, open_file
 from tests.conftest import files_below
 from tests.scroll.conftest import interrupted
 
@@ -173,14 +173,14 @@ def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(
 
 
 def test_rows_that_several_methods_keep_wait_for_each_other(tmp_path):
-    path = tmp_path / 'rows.csv'
-    for _ in range(2):  # new rows replace those of the same method
-        keep_rows(path, ['model'], 'er', [{}])
-    with locked(path):
+    path = tmp_path / 'new' / 'rows.csv'
+    with alone(path):  # which is not there yet
         other = threading.Thread(target=keep_rows, args=(path, ['model'], 'scroll', [{}]))
         other.start()
         other.join(0.5)
         assert other.is_alive()
     other.join()
+    for _ in range(2):  # new rows replace those of the same method
+        keep_rows(path, ['model'], 'er', [{}])
     keep_rows(path, ['model'], 'der', [{}])
     assert [row['model'] for row in read_rows(path)] == ['der', 'er', 'scroll']

@@ -2,6 +2,7 @@
 not do.
 """
 
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from backbone import PLUGINS
 from bench.cli.parsing import parse_args
 from core.plugins import SHIPPED, keyword_flags
+from scroll.commands.ending import flushed
 from tests.conftest import ROOT, files_below, python, words_of
 
 QUICK = '--model sgd --dataset seq-digits --lr 0.1 --n_epochs 0 --non_verbose --n_splits 1'
@@ -172,3 +174,10 @@ def test_help_that_cannot_be_written_is_an_error(words, output):
     )
     assert (result.returncode, result.stdout) == (2, '')
     assert len(result.stderr.splitlines()) == ('2>&-' not in output)
+
+
+def test_a_path_that_the_terminal_cannot_show_is_written_all_the_same(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr('sys.stdout', io.TextIOWrapper(written, 'ascii', errors='strict'))
+    assert flushed('x', lambda: print('d\udcff, f*: ü') or 0) == 0
+    assert written.getvalue() == b'd\\udcff, f*: \\xfc\n'

@@ -43,7 +43,7 @@ from core.plugins import normalise
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from models import PLUGINS, get_model_class
 from scroll.embedding.machine import describe_machine
-from scroll.ground.archive import check_apart, check_target
+from scroll.ground.archive import check_apart, check_target, sha256
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import little_endian
 from scroll.ground.progress import track
@@ -240,6 +240,8 @@ def prepare(options, words: list) -> Plan:
     }
     if dataset.decoded_by:
         identity['decoded_by'] = dataset.decoded_by
+    if args.loadcheck:
+        identity['loaded'] = sha256(args.loadcheck)
     specs = plan_specs(options, dataset, args.seed)
     if model.NAME == 'scroll':
         trials = ScrollTrials(options, model, dataset, len(specs))

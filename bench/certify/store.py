@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from core.rows import read_rows
-from scroll.ground.archive import atomic_write, locked, read_errors, write_errors, write_text
+from scroll.ground.archive import alone, atomic_write, read_errors, write_errors, write_text
 from scroll.ground.grid import little_endian
 
 
@@ -65,7 +65,7 @@ class Store:
 def keep_rows(path: Path, columns, model: str, rows: list) -> None:
     """Put a method's rows into a CSV file in place of its earlier ones. InputError if it
     cannot be written."""
-    with locked(path), read_errors(path):  # of several methods at once none loses its rows
+    with alone(path), read_errors(path):  # of several methods at once none loses its rows
         kept = [row for row in read_rows(path, []) if row['model'] != model]
         kept += [{**row, 'model': model} for row in rows]
         kept.sort(key=lambda row: row['model'])

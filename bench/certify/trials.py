@@ -283,8 +283,13 @@ def run_method(words: list) -> Trial:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     weights = [np.zeros(0, np.float32)]
-    for network in networks_of(model.net):
-        for _, tensor in sorted(network.state_dict().items()):
+    own = {  # what a method has learned beside its network
+        name: tensor
+        for name, tensor in [*model.state_dict().items(), *vars(model).items()]
+        if isinstance(tensor, torch.Tensor) and not name.startswith('net.')
+    }
+    for state in [*(network.state_dict() for network in networks_of(model.net)), own]:
+        for _, tensor in sorted(state.items()):
             if tensor.is_floating_point():
                 weights.append(tensor.float().cpu().numpy().ravel())
     weights = np.concatenate(weights)

@@ -33,6 +33,8 @@ from core.mammoth import use_checkout
 from core.plugins import MAMMOTH, is_shipped, normalise
 from scroll.ground.errors import InputError
 
+_CUTS = {'joint', 'n_splits', 'schedule', 'inc', 'b'}
+
 
 def parse_args(cmd=None, return_parser_only: bool = False):
     """The run's arguments, as `Arguments`, or the parser that knows all their flags.
@@ -193,7 +195,13 @@ def _collect(parser, words, chosen, model, build) -> tuple:
     config = of_config(configured, *weaker, *selected)
     check_known(parser, [options, of_file, *config])
     kinds = parser.affects()
-    lasting = {k: v for k, v in chosen.saved.items() if kinds.get(k) not in FREE | {'part', 'run'}}
+    asks = set(parse_known(parser, words)[0].given)
+    recut = _CUTS if _CUTS & asks else set()
+    lasting = {
+        flag: value
+        for flag, value in chosen.saved.items()
+        if kinds.get(flag) not in FREE | {'part', 'run'} and flag not in recut
+    }
     saved = Source(f'--loadcheck {chosen.loadcheck}', lasting)
     values = merge(parser, [*weaker, *config, environment(), saved, *selected])
     if configured.is_task_free(argparse.Namespace(**run_with(configured, values))):

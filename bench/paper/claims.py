@@ -40,6 +40,7 @@ NOT_RUN = 'not run yet'
 VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
 KINDS = {'higher': ['lower'], 'near': ['to', 'within'], 'same': ['as']}
 _OF_A_SIDE = {'rows', 'columns', 'experiment'}
+# of rows that do not say
 TEST_SAMPLES = {'seq-cifar10': 10_000, 'seq-cifar100': 10_000, 'seq-miniimg': 2_000}
 _MACHINE = ('torch', 'device', 'num_threads', 'adapted_on')  # last bits of f* depend on it
 
@@ -68,7 +69,9 @@ def pairs(claim: dict, here, get) -> list:
             f'claim {claim!r}: expected {", ".join(sorted(required))}, perhaps rows, columns; '
             f'of each side {", ".join(sorted(_OF_A_SIDE))}'
         )
-    first, second = [get(side['experiment']) if 'experiment' in side else here for side in sides]
+    first, second = [
+        get(str(side['experiment'])) if 'experiment' in side else here for side in sides
+    ]
     rows = _matched(claim, sides, (first, second), 'rows')
     columns = _matched(claim, sides, (first, second), 'columns')
     return [
@@ -103,7 +106,7 @@ def _names(experiment, axis: str, wanted) -> list:
         return every
 
     names = []
-    for name in [wanted] if isinstance(wanted, str) else wanted:
+    for name in wanted if isinstance(wanted, list) else [wanted]:
         if name in every:
             below = [name]
         elif axis == 'rows':
@@ -157,12 +160,13 @@ def _by_seed(first, second, rows, others) -> list:
     """(difference of the values, row, row, variance of the difference by test samples) for each
     seed that has both."""
     by_seed = {row['seed']: row for row in others if row.get(second.metric)}
-    samples = TEST_SAMPLES.get(first.flags['dataset'], np.inf)
+    usual = TEST_SAMPLES.get(first.flags['dataset'], 1)
     seeds = []
     for row in rows:
         other = by_seed.get(row['seed'])
         if other and row.get(first.metric):
             a, b = float(row[first.metric]), float(other[second.metric])
+            samples = float(row.get('test_samples') or usual)
             seeds.append((a - b, row, other, (a * (100 - a) + b * (100 - b)) / samples))
     return seeds
 

@@ -25,7 +25,7 @@ bars` a panel a column. Nothing here imports torch.
 import functools
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from bench import flag_words
@@ -34,6 +34,7 @@ from core.arguments import affects
 from core.configs import read_yaml
 from core.plugins import ROOT
 from core.rows import FILE, read_rows
+from scroll.ground.archive import read_errors
 from scroll.ground.errors import InputError
 
 FOLDER = ROOT / 'experiments'
@@ -140,12 +141,16 @@ def _experiment(path: Path, content: dict) -> Experiment:
     )
     if not (cells or experiment.commands or experiment.table):
         raise InputError('expected columns and rows, or commands')
-    if type(experiment.seeds) is not int or experiment.seeds < 1:
+    for part in fields(experiment):
+        if not isinstance(getattr(experiment, part.name), part.type):
+            raise InputError(f'{part.name}: expected {part.type.__name__}')
+    if experiment.seeds < 1:
         raise InputError(f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
     if experiment.kind not in KINDS:
         raise InputError(f'kind {experiment.kind!r}: expected one of {", ".join(KINDS)}')
-    if not all(isinstance(claim, dict) for claim in experiment.claims):
-        raise InputError('claims: expected mappings')
+    for part, kind in ('claims', dict), ('commands', str):
+        if not all(isinstance(item, kind) for item in getattr(experiment, part)):
+            raise InputError(f'{part}: expected a list of {kind.__name__}')
     return experiment
 
 
@@ -189,8 +194,12 @@ def results_rows(base_path, results_path='results/') -> list:
 def cell_rows(folder: Path, name: str) -> dict:
     """(row, column) -> committed rows of an experiment; empty where there is no file."""
     by_cell = {}
-    for row in read_rows(folder / f'{name}.csv', []):
-        by_cell.setdefault((row['row'], row['column']), []).append(row)
+    path = folder / f'{name}.csv'
+    with read_errors(path):
+        for row in read_rows(path, []):
+            for metric in METRICS:
+                float(row.get(metric) or 0)
+            by_cell.setdefault((row['row'], row['column']), []).append(row)
     return by_cell
 
 

@@ -33,7 +33,7 @@ from bench.paper.grids import SPACES
 from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from scroll.ground.archive import write_text
+from scroll.ground.archive import alone, write_text
 from scroll.ground.errors import InputError
 
 _FIRST = (
@@ -127,21 +127,24 @@ class Report:
         """Add to committed rows those of results files (`pool`); equal rows make equal files."""
         path = self.out / 'rows' / f'{name}.csv'
         collected = []
-        for place, cell in self.get(name).cells.items():
-            before = self.rows(name).get(place, [])
-            today = matching_rows(cell, before + pool)  # those of `pool` may know more
-            today = [_committed(row, arguments(cell)[0]) for row in today if row.get(cell.metric)]
-            collected += [
-                {**row, 'row': cell.row, 'column': cell.column} for row in today or before
-            ]
+        with alone(path):
+            committed = cell_rows(path.parent, name)
+            every = [row for rows in committed.values() for row in rows]
+            for place, cell in self.get(name).cells.items():
+                before = committed.get(place, [])  # none: of a row or column that has a new name
+                today = matching_rows(cell, (before or every) + pool)  # `pool` may know more
+                today = [
+                    _committed(row, arguments(cell)[0]) for row in today if row.get(cell.metric)
+                ]
+                collected += [
+                    {**row, 'row': cell.row, 'column': cell.column} for row in today or before
+                ]
+            if collected:
+                table = pd.DataFrame(collected)
+                first = [name for name in _FIRST if name in table]
+                table = table[first + sorted(table.columns.difference(first))]
+                write_text(path, table.to_csv(index=False, lineterminator='\n'))
         self.rows.cache_clear()
-        if collected:
-            table = pd.DataFrame(collected)
-            first = [name for name in _FIRST if name in table]
-            table = table[first + sorted(table.columns.difference(first))]
-            write_text(path, table.to_csv(index=False, lineterminator='\n'))
-        else:
-            path.unlink(missing_ok=True)
 
     def choices(self, name: str) -> dict:
         """Origins of the values of the rows, as config files say, and rows that have others than

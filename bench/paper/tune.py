@@ -33,7 +33,7 @@ from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
 from core.rows import append_row, read_rows
 from scroll.adaptation import Adaptation
-from scroll.ground.archive import take_lock, write_text
+from scroll.ground.archive import alone, write_text
 from scroll.ground.errors import InputError
 
 CONFIG = ROOT / 'models' / 'config'
@@ -387,6 +387,6 @@ def main():
             print(f'{model}: no rule, since all trials are void: {tuning.path}', flush=True)
             continue
         path = CONFIG / f'{model.replace("-", "_")}.yaml'
-        with take_lock(f'{path}.lock'):  # other data sets may be tuned side by side
+        with alone(path):  # other data sets may be tuned side by side
             write_rule(path, rule)
         print(f'{path}: {rule["set"]}, {rule["by"]}', flush=True)

@@ -1,4 +1,5 @@
-"""The key of a run: all that affects its result, as it was when the run was made.
+"""The key of a run: all flags that affect its result, as they were when the run was made; of files
+their names.
 
 It is the row's `run_key`: JSON with the values of the flags that were asked for (`given`: on the
 command line, and unlike the default of then), of the others (`default`), and `seed`, `schedule` and

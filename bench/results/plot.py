@@ -37,5 +37,5 @@ def main():
         columns = dict.fromkeys([*rows.columns.intersection(_BY), *options.by])
         by = rows[list(columns)].astype(str)
         print(plots.rows_picture(options.out, rows, by, options.against))
-    except (LookupError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f'the rows cannot be drawn: {error}') from error

@@ -99,6 +99,7 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
         'schedule': spec,
         'schedule_digest': schedule and schedule.digest(),
         'n_tasks': dataset.N_TASKS,
+        'test_samples': sum(record.real_sizes or record.test_sizes),
         'decoded_by': getattr(dataset, 'decoded_by', None),
     }
     cuts = _cuts(arguments | common, record)

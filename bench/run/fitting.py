@@ -46,10 +46,12 @@ class Fitting(Kept):
 
     def end_epoch(self, epoch: int, batches: int) -> None:
         """End a pass of `batches` batches: evaluate where early stopping asks for it."""
-        if self.mode == 'iters' and not batches:
+        # methods of a raw stream have other batches
+        lost = self.training.drop_last and not self.model.RAW_STREAM
+        if not batches and (self.mode == 'iters' or lost):
             raise InputError(
-                f'--fitting_mode iters: task {self.dataset.c_task + 1} has not one whole batch: '
-                'use a smaller --batch_size, or --drop_last 0'
+                f'task {self.dataset.c_task + 1} has not one whole batch: use a smaller '
+                '--batch_size, or --drop_last 0'
             )
         if self.mode == 'early_stopping' and (epoch + 1) % self.training.early_stopping_freq == 0:
             class_il, task_il, loss = evaluate(

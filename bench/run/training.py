@@ -150,7 +150,7 @@ def _learn_task(run: Run) -> None:
     training = Namespace(**vars(run.args))
     task = dataset.c_task
     serve(state.loader, model)
-    scheduler = get_scheduler(model, run.args)
+    scheduler = get_scheduler(model, run.args, loader=state.loader)
     fitting = Fitting(training, model, dataset)
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):

@@ -195,6 +195,11 @@ def check_args(args) -> None:
             and not (flag == 'keep_keys' and args.loadcheck)
         ):
             raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
+    if args.loadcheck and not (args.start_from or args.inference_only):
+        raise InputError(
+            '--loadcheck: scroll goes on from its file with --start_from, or evaluates it with '
+            '--inference_only 1'
+        )
     if args.inference_only and not args.load_state and not args.loadcheck:
         raise InputError(
             '--inference_only 1: scroll knows nothing before it has learned; give --load_state'

@@ -21,6 +21,8 @@ def flushed(name: str, main) -> int:
             file=sys.stderr,
         )
         return 2
+    if sys.stdout.errors == 'strict':  # a path may have what no terminal can show
+        sys.stdout.reconfigure(errors='backslashreplace')
     try:
         try:
             return main()

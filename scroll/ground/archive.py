@@ -136,6 +136,14 @@ def write_text(path, text: str) -> None:
         file.write(text.encode())
 
 
+def alone(path):
+    """Be the only one of all who read and replace `path` so, whether it is there or not, and make
+    its folder: `with alone(path): ...`. InputError: it cannot be written."""
+    with write_errors(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return take_lock(f'{path}.lock')
+
+
 def locked(path, on_wait=None):
     """Hold `path`, if it is there, from before it is read until it is replaced: `with locked(path):
     ...`. Of several processes and threads that do, one works at a time.

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from scroll.embedding.wide import WideNetwork
 from tests.backbone.conftest import pictures, small
 from tests.conftest import refused
 
@@ -40,6 +41,9 @@ def test_features_computed_step_by_step():
         out = block(state, f'layer{stage}.0', out)
     torch.testing.assert_close(net.features(x), out.flatten(2).mean(dim=2), rtol=1e-10, atol=1e-12)
     assert net.features(x).min() < 0  # unlike the features of the others
+    first = WideNetwork(net, (1,)).features(x)[:, net.feature_dim :]
+    of_stage = block(state, 'layer1.0', x).mean(dim=(2, 3))
+    torch.testing.assert_close(first, F.normalize(of_stage).float())
 
 
 def test_images_that_cannot_be_halved_four_times_are_one_line():

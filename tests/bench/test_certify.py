@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from bench.certify import command as certify
 from bench.certify import measures, trials
@@ -204,6 +205,28 @@ def test_another_method_is_found_to_differ(sgd):
     differ = np.mean([(a['predictions'] != b['predictions']).mean() for a, b in pairs])
     assert verdict['weight_difference'] == far
     assert verdict['disagreement'] == pytest.approx(100 * differ)
+
+
+def test_what_a_method_learned_beside_its_network_differs_too(call, tmp_path):
+    words = '--model ens --lr 0.05 --n_classifiers 8 --top_k 2 --specs= --schedules 2'
+    _, certificate, _ = call(tmp_path, words)
+    assert certificate['verdict']['distinct']['net'] == 4
+    assert certificate['verdict']['weight_difference'] > 0
+
+
+def test_runs_of_a_file_that_has_changed_are_made_again(call, parse, tmp_path):
+    train(*initialize(parse('sgd', '--n_epochs 0 --savecheck last', checkpoint_path=tmp_path)))
+    file = next(tmp_path.glob('*.pt'))
+    words = '--model sgd --n_epochs 0 --schedules 0 --specs= --loadcheck', file
+    certificates = []
+    for runs in (2, 2, 4):
+        certificates.append(call(tmp_path, *words)[1])
+        assert runs_in(tmp_path) == runs
+        if len(certificates) == 2:
+            content = torch.load(file, weights_only=True)
+            content['model']['net.classifier.bias'] += 1
+            torch.save(content, file)
+    assert len({certificate['id'] for certificate in certificates}) == 2
 
 
 def test_a_row_of_another_method_is_its_run(sgd, parse):

@@ -159,6 +159,7 @@ def test_rows_are_drawn_by_group_and_what_is_not_complete_is_left_out(plotted, d
         ({}, ('--against', 'model'), 'cannot be drawn'),
         ({'complete': 0}, (), 'none is complete'),
         ({'final_accuracy': 'high'}, (), 'cannot be drawn'),
+        ({'dataset': None, 'model': None}, (), 'cannot be drawn'),
         ({'accuracy_matrix': '[[9'}, (), 'cannot be drawn'),
         ({}, ('--out', 'x.pdf'), 'ends in .png or .svg'),
     ],

@@ -116,6 +116,7 @@ def write_run(folder, cell, seed: int, accuracy: float, **more) -> None:
         'torch': '9.9',
         'device': 'cpu',
         'task1': 1.0,
+        'test_samples': 1e9,
         **more,
     }
     append_row(folder / 'results' / 'class-il' / 'seq-digits' / model, row)
@@ -219,6 +220,22 @@ def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_so
     make(f'--collect --base_path {tmp_path}/nowhere')
     assert '- ER: made with earlier values than' in texts(tmp_path / 'out')['some.md']
     assert after(2, 70.0) == [('1', '80.0'), ('2', '70.0')]
+    file = experiment.path
+    file.write_text(file.read_text().replace('  ER:', '  Replay:'))  # its rows go with it
+    make(f'--collect --base_path {tmp_path}/nowhere')
+    rows = [(row['row'], row['seed']) for row in csv.DictReader(path.open())]
+    assert rows == [('Replay', '1'), ('Replay', '2')]
+
+
+@pytest.mark.parametrize('change', [('50', 'n/a'), ('row,', 'roe,')])
+def test_committed_rows_that_are_none_are_named(experiment, collect, make, tmp_path, change):
+    collect(experiment, {('ER', TWO): [50]})
+    path = tmp_path / 'out' / 'rows' / 'some.csv'
+    path.write_text(path.read_text().replace(*change))
+    code, _, err = make()
+    assert code == 2
+    assert str(path) in err
+    assert len(err.splitlines()) == 1
 
 
 @pytest.fixture
@@ -281,7 +298,12 @@ def judge(experiment, values: dict, claim: dict, of_column=None) -> claims.Findi
     more = of_column or {}
     rows = {
         (row, column): [
-            {'seed': str(seed), 'final_accuracy': str(value), **more.get(column, {})}
+            {
+                'seed': str(seed),
+                'final_accuracy': str(value),
+                'test_samples': 'inf',
+                **more.get(column, {}),
+            }
             for seed, value in enumerate(accuracies)
             if value is not None
         ]
@@ -296,7 +318,7 @@ HIGHER = {'says': 'a claim', 'higher': {'rows': 'SCROLL'}, 'lower': {'rows': 'ER
 HIGHER_IN_TWO = HIGHER | {'columns': '2-split'}
 
 
-def test_p_values_are_those_of_paired_tests_with_the_error_of_test_samples(experiment, monkeypatch):
+def test_p_values_are_those_of_paired_tests_with_the_error_of_test_samples(experiment):
     """Without it scipy's; with equal differences that of two shares of independent samples."""
     first = [70.0, 72.5, 71.0, 75.0]
     second = [69.0, 70.0, 71.5, 70.0]
@@ -307,11 +329,15 @@ def test_p_values_are_those_of_paired_tests_with_the_error_of_test_samples(exper
     assert t < claims.probability([(*seed[:3], 4.0) for seed in seeds]) < 0.5
     equal = [claims.probability([(x, {}, {}, 0.0)] * 2) for x in (2.0, 0.0, -1.0)]
     assert equal == pytest.approx([0, 0.5, 1], abs=1e-6)
-    monkeypatch.setitem(claims.TEST_SAMPLES, 'seq-digits', 10_000)
     error = (0.7 * 0.3 + 0.69 * 0.31) ** 0.5  # 100 / 10_000 ** 0.5 = 1
     values = {('SCROLL', TWO): [70.0] * 3, ('ER', TWO): [69.0] * 3}
     p = stats.norm.sf(1.0 / error)
-    assert f'+1.00 over 3 seeds, p = {p:.2g} (' in judge(experiment, values, HIGHER_IN_TWO).evidence
+    of_samples = [
+        judge(experiment, values, HIGHER_IN_TWO, {TWO: {'test_samples': count}})
+        for count in ('10000', '')
+    ]
+    assert f'+1.00 over 3 seeds, p = {p:.2g} (' in of_samples[0].evidence
+    assert of_samples[1].verdict == 'undecided'  # how many is not known
 
 
 @pytest.mark.parametrize(
@@ -417,6 +443,8 @@ def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
         ({'rows': 'ER'}, ['rows', 'both']),
         ({'lower': {'rows': 'Nobody'}}, ['Nobody']),
         ({'within': 1}, ['within']),
+        ({'lower': {'rows': 200}}, ['200']),
+        ({'lower': {'rows': 'ER', 'experiment': ['some']}}, ['some', 'cannot']),
         ({'lower': {'rows': 'ER', 'seeds': 1}}, ['seeds']),
         (
             {'higher': {'columns': ['2-split', '5-split']}, 'lower': {'columns': '5-split'}},

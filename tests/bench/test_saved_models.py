@@ -110,6 +110,27 @@ def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
     assert torch.equal(model.buffer.labels, again.buffer.labels)
 
 
+def test_what_ens_learned_is_in_its_file(run, tmp_path):
+    model, _, row = run('ens', '--savecheck last')
+    again, _, other = run('ens', '--lr 0 --n_splits 1 --loadcheck', kept(tmp_path)[0])
+    assert torch.equal(again.weight, model.weight)
+    assert other['final_accuracy'] == row['final_accuracy']
+
+
+def test_scroll_begins_with_no_file(run, tmp_path):
+    run('scroll', '--savecheck last')
+    with refused('--loadcheck', '--start_from', '--inference_only 1'):
+        run('scroll', '--loadcheck', kept(tmp_path)[0])
+
+
+def test_a_loaded_run_may_have_another_stream(run, tmp_path):
+    run('sgd', '--savecheck last --n_epochs 0')
+    words = words_of('--model sgd --base_path', tmp_path, '--loadcheck', kept(tmp_path)[0])
+    assert parse_args(words).n_splits == 3
+    for cut in ('--schedule iid,batch=10', '--inc 5', '--joint 1'):
+        assert parse_args([*words, *cut.split()]).n_splits != 3
+
+
 def save_as_mammoth(path, tensors, arguments, results=((), (), {})):
     """Write a file as Mammoth does; returns the images of its buffer, two of each class."""
     images = torch.rand(20, 3, 8, 8)

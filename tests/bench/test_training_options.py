@@ -1,5 +1,6 @@
 """Parts of a stream, short runs, runs on held-out samples; the guards of a run."""
 
+import copy
 import json
 
 import numpy as np
@@ -180,3 +181,35 @@ def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monke
         '--n_splits 1 --n_epochs 2 --batch_size 80 --lr_scheduler multisteplr --lr_milestones 1',
     )
     assert rates == [1, pytest.approx(0.1)]
+
+
+@pytest.mark.parametrize(
+    'flags, steps', [('--n_epochs 2', 4), ('--fitting_mode iters --n_iters 3', 3)]
+)
+def test_a_cosine_over_batches_falls_once_in_a_task(run, monkeypatch, flags, steps):
+    rates = []
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        rates.append(self.opt.param_groups[0]['lr'])
+        self.opt.step()
+        return 0
+
+    monkeypatch.setattr(Recorder, 'observe', observe)
+    run(Recorder, flags, '--lr_scheduler cosine --scheduler_mode iter --stop_after 2')
+    one_task = 0.025 * (1 + np.cos(np.pi * np.arange(steps) / steps))
+    assert rates == pytest.approx([*one_task] * 2)
+
+
+def test_a_task_without_one_whole_batch_is_refused(run):
+    with refused('task 1', '--batch_size', '--drop_last 0'):
+        run(Recorder, '--drop_last 1 --batch_size 1000')
+
+
+@pytest.mark.parametrize('method, more', [('lwf', ''), ('bic', '--buffer_size 25')])
+def test_without_training_the_network_is_as_it_was(parse, small_digits, method, more):
+    words = '--inference_only 1 --n_epochs 1 --lr 0.1', more
+    model, dataset, args = initialize(parse(method, *words))
+    before = copy.deepcopy(model.net.state_dict())
+    train(model, dataset, args)
+    assert all(torch.equal(before[name], now) for name, now in model.net.state_dict().items())
+    assert method == 'lwf' or model.bias.tolist() == [1, 0]
