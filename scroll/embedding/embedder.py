@@ -262,7 +262,7 @@ class Embedder:
         each of any size, or of inputs (N, 3, S, S), float."""
         self._check_environment()
         if isinstance(images, torch.Tensor) and images.is_floating_point():
-            prepare = self._as_integers if self.dtype == 'integer' else _float_copy
+            prepare = self._as_integers if self.dtype == 'integer' else torch.Tensor.float
         else:
             prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
             if isinstance(images, list):
@@ -380,10 +380,6 @@ def _tensor_of(images) -> torch.Tensor:
     with warnings.catch_warnings():  # an array that may not be written is only read
         warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
         return torch.from_numpy(check_images(images))
-
-
-def _float_copy(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.float, copy=True)
 
 
 def depends_on_threads(net: nn.Module, chunk: int) -> bool:
