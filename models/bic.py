@@ -113,16 +113,11 @@ class Bic(ReplayModel):
                 'a share below 1'
             )
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = self.newest = self.class_mask()
+        self.newest = self.class_mask()
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
         self.teacher = None
         self.held_out = None
         self.random = torch_stream(args.seed, 'held-out samples')
-
-    @property
-    def seen(self) -> torch.Tensor:
-        """bool (K,): classes so far."""
-        return self.old | self.newest
 
     def revisit_task(self, dataset):
         train = dataset.train_loader.dataset
@@ -136,7 +131,7 @@ class Bic(ReplayModel):
             self.teacher = frozen_copy(self.net), self.newest, self.bias
         if not self.buffer.is_empty():
             self.join_and_hold_out(dataset)
-        self.old = self.seen
+        self.old, self.seen = self.old_and_seen(dataset)
         self.newest = self.class_mask(self.new_classes(dataset))
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
 

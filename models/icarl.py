@@ -33,13 +33,11 @@ class Icarl(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.old = self.seen = self.class_mask()
         self.old_net = None
         self.class_means = None
 
     def begin_task(self, dataset):
-        self.old = self.seen
-        self.seen = self.old | self.class_mask(self.new_classes(dataset))
+        self.old, self.seen = self.old_and_seen(dataset)
         icarl_replay(self, dataset)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

@@ -33,13 +33,8 @@ class Lwf(ContinualModel):
     }
     RAW_NOT_AUG = True
 
-    def __init__(self, backbone, loss, args, transform, dataset=None):
-        super().__init__(backbone, loss, args, transform, dataset)
-        self.old = self.seen = self.class_mask()
-
     def begin_task(self, dataset):
-        self.old = self.seen
-        self.seen = self.old | self.class_mask(self.new_classes(dataset))
+        self.old, self.seen = self.old_and_seen(dataset)
         if self.current_task > 0 and not self.args.inference_only:
             self.warm_up(dataset)
             train = dataset.train_loader.dataset

@@ -242,11 +242,9 @@ def _evaluate_untrained(run: Run, tasks: int) -> tuple[list, list]:
     classes as just before that task is learned."""
     dataset = run.dataset
     rows = ([], [])
-    seen = dict.fromkeys(dataset.task_classes(0).tolist())
     for task in range(1, tasks):
-        seen |= dict.fromkeys(dataset.task_classes(task).tolist())
         loaders = [(task, dataset.test_loader(task))]
-        both = evaluate(run.model, dataset, loaders=loaders, seen=list(seen))
+        both = evaluate(run.model, dataset, loaders=loaders, seen=dataset.seen_classes(task))
         for row, accuracies in zip(rows, both):
             row.extend(accuracies)
     return rows

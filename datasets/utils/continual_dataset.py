@@ -169,11 +169,13 @@ class ContinualDataset:
     def task_classes(self, task: int) -> np.ndarray:
         return np.arange(*self.get_offsets(task))
 
-    def seen_classes(self) -> np.ndarray:
-        """Labels of the classes of all tasks so far, each once, as they came."""
+    def seen_classes(self, task=None) -> np.ndarray:
+        """Labels of the classes of all tasks up to this one, by default the current, each once, as
+        they came."""
+        last = self.c_task if task is None else task
         classes = {}
-        for task in range(self.c_task + 1):
-            classes |= dict.fromkeys(self.task_classes(task).tolist())
+        for earlier in range(last + 1):
+            classes |= dict.fromkeys(self.task_classes(earlier).tolist())
         return np.array(list(classes), np.int64)
 
     def get_offsets(self, task=None) -> tuple:

@@ -173,6 +173,11 @@ class ContinualModel(nn.Module):
         of_all = torch.arange(self.num_classes, device=self.device)
         return torch.isin(of_all, torch.as_tensor(classes, device=self.device))
 
+    def old_and_seen(self, dataset) -> tuple:
+        """Masks, bool (N_CLASSES,), of the classes of earlier tasks, and of all so far."""
+        old = dataset.seen_classes(self.current_task - 1)
+        return self.class_mask(old), self.class_mask(dataset.seen_classes())
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, N_CLASSES)."""
         return self.net(x)
@@ -267,9 +272,7 @@ class ContinualModel(nn.Module):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
         self.task_iteration = 0
         self.n_classes_current_task = len(dataset.task_classes(self.current_task))
-        self.n_past_classes = len(
-            {int(c) for t in range(self.current_task) for c in dataset.task_classes(t)}
-        )
+        self.n_past_classes = len(dataset.seen_classes(self.current_task - 1))
         self.n_seen_classes = len(dataset.seen_classes())
         self.n_remaining_classes = self.N_CLASSES - self.n_seen_classes
         if self.net is not None:
