@@ -5,6 +5,7 @@
 """
 
 import hashlib
+import json
 import re
 from fractions import Fraction
 from math import isqrt
@@ -184,6 +185,14 @@ def native(array) -> np.ndarray:
     """Return the array with its bytes in the order of this machine."""
     array = np.asarray(array)
     return array.astype(array.dtype.newbyteorder('='), copy=False)
+
+
+def digest_of(facts, *arrays: np.ndarray) -> str:
+    """Return the SHA-256, in hex, of facts that JSON holds, and of arrays (`little_endian`)."""
+    sha = hashlib.sha256(json.dumps(facts).encode())
+    for array in arrays:
+        sha.update(little_endian(array).tobytes())
+    return sha.hexdigest()
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from scroll.ground.grid import GRID, GRID_BITS, on_grid
 from scroll.ground.settings import OAS
-from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, digest_of, largest
+from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, head_digest, largest
 from scroll.heads.rounded import exact_trace, grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
 from scroll.sums.products import lifted_blocks
@@ -182,7 +182,7 @@ class QuadraticPredictor:
 
     def digest(self) -> str:
         """SHA-256 of classes, means, forms and lift."""
-        return digest_of(self.classes, self.exponent, self.lift, self.means, self.forms)
+        return head_digest(self.classes, self.exponent, self.lift, self.means, self.forms)
 
 
 def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:

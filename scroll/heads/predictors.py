@@ -8,8 +8,6 @@ weights, digests and predictions are those of the data, on every machine, with e
 of threads.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +17,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from scroll.ground.errors import InputError
-from scroll.ground.grid import GRID, GRID_BITS, on_grid, quantise
+from scroll.ground.grid import GRID, GRID_BITS, digest_of, on_grid, quantise
 from scroll.ground.randomness import numpy_stream
 from scroll.heads.rounded import grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
@@ -166,7 +164,7 @@ class LinearPredictor:
 
     def digest(self) -> str:
         """SHA-256 of classes, weights and lift."""
-        return digest_of(self.classes, self.exponent, self.lift, self.units)
+        return head_digest(self.classes, self.exponent, self.lift, self.units)
 
 
 def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
@@ -191,15 +189,12 @@ def largest(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return np.where(high == high.max(axis=1, keepdims=True), low, -1).argmax(axis=1)
 
 
-def digest_of(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
+def head_digest(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
     """SHA-256 of a head's labels, integers and lift."""
     names = [classes.tolist(), exponent]
     if lift is not None:
         names.append(lift.digest)
-    sha = hashlib.sha256(json.dumps(names).encode())
-    for array in arrays:
-        sha.update(np.ascontiguousarray(array, '<i8').tobytes())
-    return sha.hexdigest()
+    return digest_of(names, *arrays)
 
 
 def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:

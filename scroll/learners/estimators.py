@@ -10,8 +10,6 @@
 """
 
 import copy
-import hashlib
-import json
 import threading
 import warnings
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 
 from scroll.ground.arguments import one_of, shown, whole
 from scroll.ground.errors import InputError, prefixed
-from scroll.ground.grid import widened
+from scroll.ground.grid import digest_of, widened
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
 from scroll.ground.tables import Columns, names_of, numbers_of, warn_of_half
@@ -235,7 +233,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
         learner = self._require_fitted()
         sums = learner.digest()
         grid = learner.psi()
-        return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
+        return digest_of([sums, grid]) if grid else sums
 
     def save(self, path) -> None:
         """Write the sums to `path`, whole or not at all, for `Scroll.load` and `python -m scroll`:

@@ -13,8 +13,6 @@ variance follow from the sums: `Standardised` is a function of these alone.
 """
 
 import copy
-import hashlib
-import json
 from dataclasses import dataclass, replace
 from math import fsum, isqrt
 
@@ -22,7 +20,7 @@ import numpy as np
 
 from scroll.ground.arguments import shown
 from scroll.ground.errors import InputError
-from scroll.ground.grid import GRID, GRID_BITS, intake
+from scroll.ground.grid import GRID, GRID_BITS, digest_of, intake
 from scroll.ground.labels import typed_labels
 from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
@@ -115,8 +113,7 @@ class FeatureGrid:
 
     def digest(self) -> str:
         """Return the SHA-256 of centres and exponents."""
-        text = json.dumps([self.centres.tolist(), self.exponents.tolist()])
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of([self.centres.tolist(), self.exponents.tolist()])
 
 
 def _exponents(limits: np.ndarray, common: bool) -> np.ndarray:

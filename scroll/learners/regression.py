@@ -12,8 +12,6 @@ side by side: the Gram matrix of [x; y; 1] has all that ridge regression needs.
 """
 
 import copy
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
@@ -26,7 +24,7 @@ from sklearn.utils.validation import check_X_y
 from scroll.ground import archive
 from scroll.ground.arguments import number, whole
 from scroll.ground.errors import InputError, prefixed
-from scroll.ground.grid import GRID_BITS
+from scroll.ground.grid import GRID_BITS, digest_of
 from scroll.ground.settings import AUTO
 from scroll.ground.tables import warn_of_half
 from scroll.heads.discriminants import class_means, within_scatter
@@ -238,8 +236,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
     def digest(self) -> str:
         """Return the SHA-256 of the sums and of the grid they are on."""
         learned = self._require_fitted()
-        text = json.dumps([learned.statistics.digest(), learned.grid.digest()])
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of([learned.statistics.digest(), learned.grid.digest()])
 
     @property
     def statistics_(self) -> Statistics:

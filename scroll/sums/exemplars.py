@@ -15,8 +15,6 @@ order; ties go to the lowest key.
 
 import bisect
 import copy
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,7 +23,7 @@ import numpy as np
 
 from scroll.ground.arguments import MAX_SEED, one_of, whole
 from scroll.ground.errors import InputError
-from scroll.ground.grid import check_quantised, native
+from scroll.ground.grid import check_quantised, digest_of, native
 from scroll.ground.labels import by_label, check_labels, label_array
 from scroll.ground.randomness import numpy_stream
 from scroll.ground.settings import STRATEGIES
@@ -99,9 +97,7 @@ class Exemplars:
 
     def digest(self) -> str:
         """Return the SHA-256 of labels and keys."""
-        sha = hashlib.sha256(json.dumps(self.labels.tolist()).encode())
-        sha.update(self.keys.astype('<u8').tobytes())
-        return sha.hexdigest()
+        return digest_of(self.labels.tolist(), self.keys)
 
 
 class ExemplarBuffer:

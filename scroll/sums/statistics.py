@@ -19,8 +19,6 @@ leaves the sums as before or as after; writers wait for each other.
 """
 
 import copy
-import hashlib
-import json
 import threading
 from dataclasses import asdict
 from math import prod
@@ -33,7 +31,7 @@ from scipy.linalg.lapack import dpotrf
 from scroll.ground import archive
 from scroll.ground.arguments import check_memory, instance, on_off, whole
 from scroll.ground.errors import InputError
-from scroll.ground.grid import GRID, GRID_BITS, PRECISION, on_grid
+from scroll.ground.grid import GRID, GRID_BITS, PRECISION, digest_of, on_grid
 from scroll.ground.labels import by_label, check_kind, check_labels, label_array
 from scroll.sums.lift import Lift
 from scroll.sums.products import add_products, class_sums
@@ -349,10 +347,7 @@ class Statistics:
             kind.append(self.lift.digest)
         if self.by_class:
             kind.append('by class')
-        sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, classes.tolist()]).encode())
-        for array in arrays:
-            sha.update(np.ascontiguousarray(array, '<i8').tobytes())
-        return sha.hexdigest()
+        return digest_of([*kind, GRID_BITS, classes.tolist()], *arrays)
 
     def __eq__(self, other) -> bool:
         return isinstance(other, Statistics) and self.digest() == other.digest()
