@@ -10,7 +10,6 @@
 """
 
 import copy
-import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +29,7 @@ from scroll.ground.tables import Columns, names_of, numbers_of, warn_of_half
 from scroll.heads.registry import HEADS, lift_of
 from scroll.heads.scaling import row_sums
 from scroll.learners.grid_learner import FeatureGrid, GridLearner
+from scroll.learners.learner import Locked
 from scroll.sums.statistics import MAX_SAMPLES
 
 SCALES = ('unit', 'standard', None)
@@ -39,7 +39,7 @@ _HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
 _UNEVEN = 30  # times the usual root mean square is another scale
 
 
-class Learning(BaseEstimator):
+class Learning(Locked, BaseEstimator):
     """A base of the estimators: input as scikit-learn takes it, and a state, `_fitted`, with
     `n_features_in_` and `feature_names_in_`, that is replaced at once by what has learned more."""
 
@@ -47,13 +47,6 @@ class Learning(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return '_fitted' in vars(self)
-
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in dict(vars(self)).items() if name != '_lock'}
-
-    def _writing(self) -> threading.RLock:
-        """The lock of the writers."""
-        return vars(self).setdefault('_lock', threading.RLock())
 
     def _require_fitted(self):
         check_is_fitted(self)
@@ -193,7 +186,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
         """
         fresh = type(self)(**self.get_params(deep=False))
         fresh._learn(X, y, None, sample_weight, whole_data=True)
-        with self._writing():
+        with self._lock:
             self._fitted = fresh._fitted  # at once: a fit may be interrupted
         return self
 
@@ -209,7 +202,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
         been learned."""
         warn_of_half(X)
         X, y = self._checked(X, self._require_fitted(), y)
-        with self._writing():
+        with self._lock:
             learner = copy.copy(self.learner_)
             learner.remove(X, check_labels(y, len(y)))
             self._fitted = learner
@@ -247,7 +240,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
         settings = self._of_head()
         if settings != {name: getattr(learner, name) for name in _HEAD_SETTINGS}:
             # copies of this classifier, and other threads, may use that learner
-            with self._writing():
+            with self._lock:
                 learner = copy.copy(self._require_fitted())
                 learner.set_params(**settings)
                 self._fitted = learner
@@ -295,7 +288,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
     def _learn(self, X, y, classes, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
         """Learn as `partial_fit`. `whole_data`: no more comes, so a grid may be made of it."""
         self._check_params()
-        with self._writing():
+        with self._lock:
             first = not self.__sklearn_is_fitted__()
             (X, names), y = self._checked(X, None if first else self._fitted, y)
             labels = typed_labels(y)

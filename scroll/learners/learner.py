@@ -75,7 +75,19 @@ class _Quantised:
         return self._quantised(self._rows[at], at.start or 0 if isinstance(at, slice) else 0)
 
 
-class Scroll:
+class Locked:
+    """An object whose writers wait for each other; neither copies nor pickles have its lock."""
+
+    @property
+    def _lock(self) -> threading.RLock:
+        """Lock of the writers; made late, since constructors only store."""
+        return vars(self).setdefault('_writers', threading.RLock())
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in dict(vars(self)).items() if name != '_writers'}
+
+
+class Scroll(Locked):
     """Schedule-robust online continual learner (paper, Algorithm 1).
 
     `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T,
@@ -211,14 +223,6 @@ class Scroll:
     def __repr__(self) -> str:
         settings = [f'{name}={value!r}' for name, value in self._settings().items()]
         return f'Scroll({", ".join(settings)})'
-
-    @property
-    def _lock(self) -> threading.RLock:
-        """Lock of the writers; made late, since constructors only store."""
-        return vars(self).setdefault('_writers', threading.RLock())
-
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in dict(vars(self)).items() if name != '_writers'}
 
     def _update(self, change) -> 'Scroll':
         """Replace the state by `change(state)`, where None is no state; if it fails, nothing

@@ -195,13 +195,13 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             X: numbers (N, d): array or data frame.
             y: numbers (N,) or (N, m).
         """
-        with self._writing():
+        with self._lock:
             self._fitted = self._with_more(None, X, y, whole_data=True)
         return self
 
     def partial_fit(self, X, y) -> 'ScrollRegressor':
         """Learn more; arguments as `fit`."""
-        with self._writing():
+        with self._lock:
             self._fitted = self._with_more(vars(self).get('_fitted'), X, y)
         return self
 
@@ -210,7 +210,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         seen them. InputError: they cannot all have been learned, or there is a window, which takes
         out its own."""
         warn_of_half(X)
-        with self._writing():
+        with self._lock:
             learned = self._require_fitted()
             if len(learned.recent):
                 raise InputError('remove: a window takes out samples by itself')
