@@ -15,7 +15,7 @@ import torch
 
 from scroll.ground.arguments import check_memory
 from scroll.ground.errors import InputError
-from scroll.ground.grid import quantise
+from scroll.ground.grid import GRID
 from scroll.sums.exemplars import herding_order, quotas
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
@@ -310,11 +310,10 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     values = features.double().numpy()
     if not np.isfinite(values).all():
         raise InputError('the network no longer gives finite features: try a smaller --lr')
-    longest = np.sqrt((values**2).sum(axis=1, keepdims=True))
+    longest = np.linalg.norm(values, axis=1, keepdims=True)
     longest = longest if normalise else longest.max()
     # exact sums: the order of a tie cannot depend on rounding
-    grid = quantise(np.ones((1, 1)))[0, 0]
-    whole = np.rint(values / np.where(longest > 0, longest, 1) * grid).astype(np.int64)
+    whole = np.rint(values / np.where(longest > 0, longest, 1) * GRID).astype(np.int64)
     return herding_order(whole, whole.sum(axis=0), len(whole), count)
 
 
