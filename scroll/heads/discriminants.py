@@ -182,7 +182,7 @@ class QuadraticPredictor:
 
     def digest(self) -> str:
         """SHA-256 of classes, means, forms and lift."""
-        return head_digest(self.classes, self.exponent, self.lift, self.means, self.forms)
+        return head_digest(self, self.means, self.forms)
 
 
 def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:

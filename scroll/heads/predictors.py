@@ -164,7 +164,7 @@ class LinearPredictor:
 
     def digest(self) -> str:
         """SHA-256 of classes, weights and lift."""
-        return head_digest(self.classes, self.exponent, self.lift, self.units)
+        return head_digest(self, self.units)
 
 
 def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
@@ -189,12 +189,12 @@ def largest(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return np.where(high == high.max(axis=1, keepdims=True), low, -1).argmax(axis=1)
 
 
-def head_digest(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
-    """SHA-256 of a head's labels, integers and lift."""
-    names = [classes.tolist(), exponent]
-    if lift is not None:
-        names.append(lift.digest)
-    return digest_of(names, *arrays)
+def head_digest(predictor, *arrays: np.ndarray) -> str:
+    """SHA-256 of a predictor's labels, exponent and lift, and of these arrays of it."""
+    facts = [predictor.classes.tolist(), predictor.exponent]
+    if predictor.lift is not None:
+        facts.append(predictor.lift.digest)
+    return digest_of(facts, *arrays)
 
 
 def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
