@@ -7,16 +7,15 @@ from torch import nn
 class CosineClassifier(nn.Module):
     """logit_k = scale * cos(feature, weight_k), no bias, in ER-ACE and ER-AML (Caccia et al. 2022).
 
-    head: the linear head that it replaces, of F and K.
-    scale: 10 in the paper's code."""
+    head: the linear head that it replaces, of F and K."""
 
+    scale = 10.0  # of the paper's code
     _EPS = 1e-5  # added to both norms
 
-    def __init__(self, head: nn.Linear, scale: float = 10.0):
+    def __init__(self, head: nn.Linear):
         super().__init__()
         self.in_features = head.in_features
         self.out_features = head.out_features
-        self.scale = scale
         self.weight = nn.Parameter(torch.empty(head.out_features, head.in_features))
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)
 
