@@ -188,10 +188,10 @@ def native(array) -> np.ndarray:
 
 
 def digest_of(facts, *arrays: np.ndarray) -> str:
-    """Return the SHA-256, in hex, of facts that JSON holds, and of arrays (`little_endian`)."""
+    """Return the SHA-256, in hex, of facts that JSON holds, and of integers, eight bytes each."""
     sha = hashlib.sha256(json.dumps(facts).encode())
     for array in arrays:
-        sha.update(little_endian(array).tobytes())
+        sha.update(np.ascontiguousarray(array, '<i8').tobytes())
     return sha.hexdigest()
 
 
