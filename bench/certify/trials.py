@@ -285,7 +285,7 @@ def run_method(words: list) -> Trial:
     weights = [np.zeros(0, np.float32)]
     own = {  # what a method has learned beside its network
         name: tensor
-        for name, tensor in [*model.state_dict().items(), *vars(model).items()]
+        for name, tensor in (model.state_dict() | vars(model)).items()
         if isinstance(tensor, torch.Tensor) and not name.startswith('net.')
     }
     for state in [*(network.state_dict() for network in networks_of(model.net)), own]:

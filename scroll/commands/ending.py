@@ -1,6 +1,7 @@
 """Exit codes and one-line errors, also where the reader of the output has gone."""
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -21,7 +22,8 @@ def flushed(name: str, main) -> int:
             file=sys.stderr,
         )
         return 2
-    if sys.stdout.errors == 'strict':  # a path may have what no terminal can show
+    # a path may have what no terminal can show
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == 'strict':
         sys.stdout.reconfigure(errors='backslashreplace')
     try:
         try:
