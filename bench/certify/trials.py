@@ -283,7 +283,7 @@ def run_method(words: list) -> Trial:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     weights = [np.zeros(0, np.float32)]
-    own = {  # what a method has learned beside its network
+    own = {  # what a method has learned apart from its network
         name: tensor
         for name, tensor in (model.state_dict() | vars(model)).items()
         if isinstance(tensor, torch.Tensor) and not name.startswith('net.')

@@ -72,8 +72,8 @@ def test_published_sizes(name, parameters, features, adapters, adapter_parameter
     'name, size, sides',
     [
         ('resnet18-md', 84, [41, 41, 21, 11, 6]),
-        ('resnet12', 84, [42, 21, 10, 5]),
-        ('resnet12', 16, [8, 4, 2, 1]),
+        ('resnet12', 84, [84, 42, 21, 10, 5]),
+        ('resnet12', 16, [16, 8, 4, 2, 1]),
         ('resnet50-byol', 224, [56, 56, 28, 14, 7]),
         ('resnet50-byol', 33, [9, 9, 5, 3, 2]),
         ('efficientnet-lite', 96, [48, 48, 24, 12, 6, 6, 3, 3, 3]),

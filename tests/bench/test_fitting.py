@@ -41,7 +41,7 @@ def test_each_task_gets_its_batches(run, monkeypatch):
 
 
 def test_a_task_without_a_whole_batch_does_not_go_on_forever(run):
-    with refused('--fitting_mode iters', 'task 1', '--drop_last 0'):
+    with refused('task 1', '--batch_size', '--drop_last 0'):
         run('--fitting_mode iters --n_iters 3 --batch_size 100 --drop_last 1')
 
 
