@@ -70,12 +70,12 @@ class Ens(FrozenModel):
         random = torch_stream(args.seed, 'ensemble')
         std = (m * d) ** -0.5
         check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
-        keys = F.normalize(torch.randn(m, d, generator=random))
+        self.register_buffer('keys', F.normalize(torch.randn(m, d, generator=random)))
         weight = torch.nn.init.trunc_normal_(
             torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std, generator=random
         )
-        for name, tensor in ('keys', keys), ('weight', weight), ('bias', torch.zeros(m, K)):
-            self.register_buffer(name, tensor.to(self.device))
+        self.register_buffer('weight', weight)
+        self.register_buffer('bias', torch.zeros(m, K))
         self.fitted_keys = args.keys == 'normal'
 
     def select(self, z: torch.Tensor) -> tuple:

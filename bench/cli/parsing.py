@@ -195,8 +195,7 @@ def _collect(parser, words, chosen, model, build) -> tuple:
     config = of_config(configured, *weaker, *selected)
     check_known(parser, [options, of_file, *config])
     kinds = parser.affects()
-    asks = set(parse_known(parser, words)[0].given)
-    recut = _CUTS if _CUTS & asks else set()
+    recut = _CUTS if _CUTS.intersection(parse_known(parser, words)[0].given) else ()
     lasting = {
         flag: value
         for flag, value in chosen.saved.items()

@@ -51,7 +51,9 @@ class _AdaptedConvolution(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             centre = kernel[:, :, 1:2, 1:2].contiguous()
             x = x if x.shape[1] >= FEW else x.contiguous()
-            gradients = _convolution_backward(grad, x, centre, ctx.stride, 0, (False, True, False))
+            # oneDNN would read past a single pixel, and make NaN of what lies there
+            stride = ctx.stride if x[0, 0].numel() > 1 else (1, 1)
+            gradients = _convolution_backward(grad, x, centre, stride, 0, (False, True, False))
             grad_alpha = gradients[1].to(ctx.dtype)
         return grad_x, grad_alpha, None, None, None
 
