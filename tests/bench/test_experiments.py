@@ -185,6 +185,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
         (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']),
         (('lr: 0.1', 'lr: [1]'), ['lr']),
         (('title: t', 'title: t\nseeds: 2.5'), ['seeds']),
+        (('title: t', 'title: t\nseeds: true'), ['seeds']),
         (('title: t', 'title: t\nclaims: [a]'), ['claims']),
         (('title: t', 'title: t\ncommands: scripts/documents.py'), ['commands', 'list']),
         (('title: t', 'title: t\ncommands: [{a: 1}]'), ['commands', 'str']),
