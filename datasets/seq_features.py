@@ -180,7 +180,7 @@ def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
                 test = keys / 2.0**64 < test_share
             parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
         if not parts:
-            raise InputError(f'{files[0].path}: no row has where={columns["where"]}')
+            raise InputError(f'{files[0].path}: no samples: where let none through')
     except InputError as error:
         raise InputError(f'--{flag} {error}') from error
     return parts, files[0].names

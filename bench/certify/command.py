@@ -37,7 +37,7 @@ from bench.certify.trials import MethodTrials, ScrollTrials
 from bench.cli import parsing as cli
 from bench.resume.checkpoints import project_digest
 from bench.run.building import initialize
-from core.arguments import KEY, ArgumentParser, affects, whole
+from core.arguments import KEY, ArgumentParser, affects, column_of, whole
 from core.mammoth import checkout
 from core.plugins import normalise
 from datasets.utils.scheduled_dataset import ScheduledDataset
@@ -380,11 +380,15 @@ def check(options, flags) -> int:
     own = {name: value for name, value in certificate['options'].items() if name in _OWN}
     asked, _ = parse_options(flag_words(**own))
     words = of_main(certificate['model'], certificate['dataset'], flags)
-    given = {word.partition('=')[0] for word in flags}
+
+    def flag(word):
+        return column_of(word[2:].partition('=')[0], ())
+
+    given = set(map(flag, flags))
     more = [*certificate['flags'], *flag_words(**certificate['settings'])]
     taken = True
     for word in more:
-        taken = word.partition('=')[0] not in given if word.startswith('--') else taken
+        taken = flag(word) not in given if word.startswith('--') else taken
         words += [word] * taken
     unasked = {}
     asked.adapt = int(options.adapt or 'f*' in certificate['anywhere'])

@@ -45,6 +45,11 @@ def check_flags(args, given: set) -> None:
             warn_once(f'--{other} has no effect in this run: it needs --{flag} {value}'.rstrip())
     if args.fitting_mode == 'iters' and args.lr_scheduler != 'cosine' and 'n_epochs' in given:
         warn_once('--n_epochs has no effect in this run: it needs --fitting_mode epochs')
+    by_epoch = args.scheduler_mode == 'epoch' and args.fitting_mode == 'epochs'
+    if 'lr_scheduler' in given and by_epoch and args.n_epochs == 1:
+        warn_once(
+            '--lr_scheduler has no effect in this run: in one pass it needs --scheduler_mode iter'
+        )
     if args.fitting_mode == 'iters' and args.n_iters is None:
         raise InputError('--fitting_mode iters needs --n_iters')
     if args.stop_after and (args.start_from or 0) >= args.stop_after:

@@ -92,9 +92,11 @@ class Adaptation:
     def of(cls, values: dict) -> 'Adaptation':
         """Read settings from a file, as of `dataclasses.asdict`. Those of before 0.4 name
         neither prior nor averaging, but cross-validation, which is gone."""
-        kept = {name: values[name] for name in values if name not in _GONE}
-        old = {'prior': 0.0, 'averaging': False} if len(kept) < len(values) else {}
-        return cls(**old | kept | {'augmentation': Augmentation(**values['augmentation'])})
+        kept: dict = {name: values[name] for name in values if name not in _GONE}
+        if len(kept) < len(values):
+            kept = {'prior': 0.0, 'averaging': False} | kept
+        kept['augmentation'] = Augmentation(**kept['augmentation'])
+        return cls(**kept)
 
     def updates(self, buffered: int) -> int:
         """Updates with this many samples."""

@@ -7,7 +7,7 @@ import sys
 from scroll.embedding.named import embedder_of
 from scroll.exports import tensors as export
 from scroll.files import edits, engines, features, learning
-from scroll.files.arrays import columns_of
+from scroll.files.arrays import columns_of, labels_of
 from scroll.ground import archive
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.progress import track
@@ -115,7 +115,7 @@ def _learn_once(learner: Scroll, args) -> None:
     params = learner.get_params()
     del params['embedder']
     sources = engines.find(args.patterns)
-    archive.check_apart(args.out, sources)
+    _check_apart(args.out, sources)
     names = None if args.embedder else features.open_files(sources[:1], args.columns)[0].names
     counter = engines.Counter(params, args.columns, args.split, names, args.embedder)
     counted = engines.total(counter, sources, args.workers)
@@ -131,8 +131,13 @@ def add(args) -> None:
     _learn_files(Scroll.load(args.state, embedder_of(args.embedder)), args, args.state)
 
 
+def _check_apart(out, files) -> None:
+    """InputError if the file to write is one of those to be read, or has their labels."""
+    archive.check_apart(out, [*files, *filter(None, map(labels_of, files))])
+
+
 def _learn_files(learner: Scroll, args, source: str = '') -> None:
-    archive.check_apart(args.out, args.files)
+    _check_apart(args.out, args.files)
     learned, total = learning.learn(learner, args.files, args.columns, args.split, source)
     _note(f'learned {learned} of {total} samples')
     _write(learner.state_for_files(), args.out)
@@ -144,7 +149,7 @@ def _note(text: str) -> None:
 
 def predict(args) -> None:
     """Write labels, and print the share that is right."""
-    archive.check_apart(args.out, [args.state, *args.files])
+    _check_apart(args.out, [args.state, *args.files])
     learner = _load(args.state)
     right, total = learning.predict(
         learner, args.files, args.out, args.columns, args.split, args.scores
@@ -266,7 +271,7 @@ def merge(args) -> None:
 
 def remove(args) -> None:
     """Remove a part of the stream from a learner, or from statistics."""
-    archive.check_apart(args.out, args.samples or args.minus or ())
+    _check_apart(args.out, args.samples or args.minus or ())
     state = edits.read(args.file)
     if args.samples:
         state = edits.without_samples(state, args.samples, args.columns, args.repeated)

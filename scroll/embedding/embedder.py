@@ -58,7 +58,8 @@ class Embedder:
         chunk: images per micro-batch; part of the definition of a feature, unless it is exact.
         channels_last: memory layout of the network, where that is sound for it
             (`scroll.embedding.machine`).
-        cache: a folder for features on disk, or None.
+        cache: a folder for features on disk, or None. New ones reach it by `flush`, which
+            `Scroll.save` calls, and every 8,192.
         integers: the integer network made from `net` (`scroll.embedding.quantisation`).
         stages, mirror: features of these stages, too, and of mirror images
             (`scroll.embedding.wide`).

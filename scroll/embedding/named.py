@@ -5,6 +5,7 @@ import re
 from functools import cache
 
 from scroll.embedding.side_by_side import SideBySide
+from scroll.ground.arguments import shown
 from scroll.ground.errors import InputError
 
 
@@ -34,12 +35,17 @@ def embedder_of(text: str):
     if len(parts) > 1:
         return SideBySide(*map(embedder_of, parts))
     module, name, options = with_options(text)
+    if not text:
+        return None
     try:
         if module == 'timm':
             from scroll.embedding.embedder import Embedder
 
             return Embedder.from_timm(name, **options)
-        return getattr(importlib.import_module(module), name)(**options) if text else None
+        made = getattr(importlib.import_module(module), name)(**options)
+        if not hasattr(made, 'digest'):
+            raise TypeError(f'it made {shown(made)}')
+        return made
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(
             f'--embedder {text}: expected timm:NAME, or MODULE:NAME of what '

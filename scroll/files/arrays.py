@@ -61,6 +61,11 @@ def match_columns(names: list, columns: dict) -> dict:
     return out
 
 
+def wanted(values: np.ndarray, columns: dict) -> np.ndarray:
+    """Return which rows `where` takes, bool (n,), of the values of its column."""
+    return values.astype(str) == columns['where'].partition('=')[2]
+
+
 def check_shape(name: str, shape: tuple, dtype: np.dtype, rows: int) -> None:
     """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,)."""
     if name == 'X' and (len(shape) != 2 or not 0 < shape[1] < MAX_WIDTH or dtype.kind not in 'fiu'):
@@ -91,6 +96,7 @@ class Arrays:
 
     def __init__(self, path: str, columns: dict):
         kind = kind_of(path)
+        self._columns = columns
         arrays = np.load(path) if kind == 'npz' else _load(path, kind)
         self.names = sorted(map(str, arrays))
         self.has = match_columns(self.names, columns)
@@ -108,7 +114,11 @@ class Arrays:
         """Yield dicts of columns, of up to `size` rows."""
         for start in range(0, self.rows, size):
             end = start + size
-            yield {name: np.array(array[start:end]) for name, array in self._arrays.items()}
+            block = {name: np.array(array[start:end]) for name, array in self._arrays.items()}
+            if 'where' in block:
+                at = wanted(block.pop('where'), self._columns)
+                block = {name: array[at] for name, array in block.items()}
+            yield block
 
 
 def _array(values) -> np.ndarray:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scroll.embedding.named import embedder_of
+from scroll.files.arrays import labels_of
 from scroll.files.learning import learn_file, open_for
 from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, prefixed
@@ -35,7 +36,7 @@ class Count(NamedTuple):
 def find(patterns: list[str]) -> list[str]:
     """Return paths that match any of these patterns (`dir/*.parquet`, `days/**/*.npz`), each once,
     sorted; InputError where none matches."""
-    paths = set()
+    paths: set[str] = set()
     for pattern in patterns:
         matching = glob.glob(pattern, recursive=True)
         if not matching:
@@ -43,7 +44,7 @@ def find(patterns: list[str]) -> list[str]:
                 f'--from {pattern}: no file matches (those at URLs: copy or mount them first)'
             )
         paths.update(map(os.path.abspath, matching))
-    return sorted(paths)
+    return sorted(paths - set(map(labels_of, paths)))
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,12 @@ class Counter:
 def merge(one: Count, two: Count) -> Count:
     """Add two counts; neither is changed, since a cluster may use them again. InputError: their
     backbones, columns or kinds of labels differ."""
+    sources = one.sources + two.sources
+    for count, other in (one, two), (two, one):
+        if not count.state.statistics.total:  # a file without samples may not know its features
+            return Count(other.state, sources)
     with prefixed(f'{one.sources[0]}, {two.sources[0]}'):
-        return Count(one.state.merged(two.state), one.sources + two.sources)
+        return Count(one.state.merged(two.state), sources)
 
 
 def sum_of(counts: Iterable) -> Count:

@@ -111,13 +111,11 @@ class FeatureFile:
             source = self._reader()
             size = max(min(self.block, BLOCK_BYTES // (8 * source.dim or 1)), 1)
             start = 0
-            value = self._columns.get('where', '').partition('=')[2]
             for columns in source.blocks(size):
-                where = columns.pop('where', None)
                 with prefixed(f'samples {start} to {start + len(columns["X"]) - 1}'):
                     block = _checked(Block(**columns), start)
                 start += len(block.X)
-                yield block if where is None else block.part(where.astype(str) == value)
+                yield block
 
 
 def open_files(
@@ -139,6 +137,8 @@ def open_files(
         reference: labels to agree with, and where they are; None: those of the first file.
         kind: a subclass of `FeatureFile`.
 
+    Files without samples are left out; if all are, the first stays.
+
     InputError: there is no such file, it is of another kind, damaged, or lacks a column; or files
     differ in their number of features, kind of labels, or only some have y or split."""
     columns = columns or {}
@@ -147,8 +147,6 @@ def open_files(
     files = [kind(path, columns, (*need, *columns)) for path in paths if path not in labels]
     files = [file for file in files if file.rows] or files[:1]  # parts of a table may be empty
     first = files[0]
-    if not first.rows:
-        raise InputError(f'{first.path}: there are no samples')
     if names is None:
         by_path = sorted(files, key=lambda file: file.path)
         names = next((file.names for file in by_path if file.names), None)

@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 
-from scroll.files.arrays import check_shape, match_columns
+from scroll.files.arrays import check_shape, match_columns, wanted
 from scroll.ground.arguments import not_installed
 from scroll.ground.errors import InputError
 from scroll.ground.labels import BOOLEANS, INTEGERS
 
 try:
-    from pyarrow import parquet, types
+    from pyarrow import array, parquet, types
 except ModuleNotFoundError as error:
     raise not_installed('Parquet', 'pyarrow', 'parquet') from error
 
@@ -46,6 +46,8 @@ class Table:
         if names is not None:
             self._read['X'] = list(names)
         self.has = list(self._read)
+        self._columns = columns
+        self._where = self._read.pop('where', [])
         if 'X' in self._read:
             kinds = [schema.field(name).type for name in self._read['X']]
             self.dim = self._width(kinds)
@@ -75,13 +77,23 @@ class Table:
                 )
         if not types.is_nested(kinds[0]):
             return len(kinds)
-        first = next(self._file.iter_batches(1, columns=self._read['X']), None)
-        return 1 if first is None else first.column(0).value_lengths()[0].as_py() or 1
+        for batch in filter(len, self._batches(1 << 10, self._read['X'])):
+            return batch.column(0).value_lengths()[0].as_py() or 1
+        self.rows = 0
+        return 1
+
+    def _batches(self, size: int, columns: list):
+        """Yield the rows of up to `size` that are samples, of these columns."""
+        for batch in self._file.iter_batches(size, columns=[*columns, *self._where]):
+            at = np.ones(len(batch), bool)
+            for column in self._where:
+                at = wanted(_column('where', batch.column(column)), self._columns)
+            yield batch.filter(array(at))
 
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""
         needed = [column for names in self._read.values() for column in names]
-        for batch in self._file.iter_batches(size, columns=needed):
+        for batch in self._batches(size, needed):
             block = {}
             for name, columns in self._read.items():
                 parts = [batch.column(column) for column in columns]

@@ -25,8 +25,6 @@ _RADIX = 22  # bits of a limb: numbers are sums of limbs l_i 2^(22 i), |l_i| <= 
 _BASE = 2.0**_RADIX
 _TIE = 64  # within 2^-64 of a unit of the middle counts as the middle: to even
 _COLUMNS = 1 << 8  # solved for at once; caches hold them
-_WHOLE = 2.0**60  # int64 holds a few sums of numbers up to this
-_SMALL = 2.0**-16  # of a unit: few entries are so close to the middle of two integers
 _CONDITION = 40  # l is at least 2^-40 of G's trace: then float64 steers it well
 _EXACT_SUM = 1 << 12  # products of 19 and 22 bits whose sum is below 2^53
 
@@ -205,8 +203,6 @@ def solve(gram: np.ndarray, shift: int, right: np.ndarray, grid: int) -> np.ndar
     first = Refinement(gram, shift, right[:, :1])
     out = np.zeros(right.shape, np.int64, order='F')
     columns = np.arange(right.shape[1])
-    if len(columns) > 4 * len(right):
-        columns = columns[~_by_inverse(first, shift, right, grid, out)]
     for start in range(0, len(columns), _COLUMNS):
         left = columns[start : start + _COLUMNS]
         refinement = first.of(right[:, left])
@@ -219,41 +215,6 @@ def solve(gram: np.ndarray, shift: int, right: np.ndarray, grid: int) -> np.ndar
                 refinement.keep(~done)
                 left = left[~done]
     return out
-
-
-def _by_inverse(first: Refinement, shift: int, right, grid: int, out: np.ndarray) -> np.ndarray:
-    """Write the solution as `solve` returns it, by products with the inverse: one for each of its
-    pieces, in place of several for each step. Return which columns are certain, bool (K,).
-
-    Right sides are the first one, solved by itself, and differences v, which are often small. What
-    is off by e in column i of the inverse is off by at most e |v_i| in (inverse) v."""
-    base = right[:, :1]
-    reach = right.max(axis=1) - right.min(axis=1)
-    certain = np.zeros(right.shape[1], bool)
-    if np.ldexp(2 * float(reach.sum()) / shift, -grid) > _WHOLE:
-        return certain
-    scale = int(reach.max()).bit_length()  # the columns solved for are then about as long
-    one = 1 << scale
-    inverse = first.of(np.hstack([one * np.eye(len(right), dtype=np.int64), base]))
-    error = 1.0
-    while error > _SMALL:
-        inverse.step()
-        error = np.ldexp(inverse.error() @ [*(reach / one), 1], inverse.exponent - grid)
-    for start in range(0, len(certain), _COLUMNS):
-        block = slice(start, start + _COLUMNS)
-        times = np.pad(right[:, block] - base, ((0, 1), (0, 0)), constant_values=one)
-        whole = 0
-        rest = 0.5
-        for i, limb in enumerate(_limbs(times, _count(one))):
-            for piece, exponent in inverse.pieces:
-                term = piece @ limb * 2.0 ** (exponent - grid - scale + i * _RADIX)
-                below = np.floor(term)
-                whole += below.astype(np.int64)
-                rest += term - below
-        carry = np.floor(rest)
-        out[:, block] = whole + carry.astype(np.int64)
-        certain[block] = np.all(np.abs(rest - carry - 0.5) < 0.5 - 2 * _SMALL, axis=0)
-    return certain
 
 
 def solved_rows(gram: np.ndarray, shift: int, rows: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ True
 import copy
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import softmax
@@ -42,20 +42,6 @@ _BLOCK = 1 << 13  # samples of `out_of_sample` at once
 
 class NotLearned(InputError, AttributeError):
     """A learner that has learned nothing; `hasattr(learner, 'statistics_')` is then False."""
-
-
-class Embedded(NamedTuple):
-    """Samples as they are learned.
-
-    Attributes:
-        samples: uint8 images (N, H, W, C), or without an embedder the features.
-        features: int32 (N, d), quantised.
-        keys: uint64 (N,); None where neither buffer nor keys are kept.
-    """
-
-    samples: np.ndarray
-    features: np.ndarray
-    keys: np.ndarray | None
 
 
 class _Quantised:
@@ -288,17 +274,17 @@ class Scroll(Locked):
         self._check_params()
         with self._lock:  # names of the first columns go for all
             if self.embedder is not None:
-                return self.learn(*self._embed(X), y)
+                return self.learn(*self._embed(X, self._state), y)
             names = names_of(X)
-            X = self._numbers(X)
+            X = self._numbers(X, self._state)
             labels = _some_labels(y, len(X))
             rows = _Quantised(X, self._quantised)
-            if self._needs_keys() and len(X) <= AT_ONCE:
+            if self._needs_keys(self._state) and len(X) <= AT_ONCE:
                 rows = rows[:]
 
             def with_rows(state: State | None) -> State:
                 keys = None
-                if self._needs_keys():
+                if self._needs_keys(state):
                     starts = range(0, len(X), AT_ONCE)
                     keys = np.concatenate([sample_keys(rows[i : i + AT_ONCE]) for i in starts])
                 state = state or self.empty_state(X.shape[1], names)
@@ -360,28 +346,30 @@ class Scroll(Locked):
 
         return self._update(merged)
 
-    def _embed(self, X, keep: bool = True) -> Embedded:
-        """Embed samples. `keep`: cache the features."""
+    def _embed(
+        self, X, state: State | None, keep: bool = True
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Embed samples, for a state: samples and features int32 (N, d) as of `learn`, and keys
+        uint64 (N,), or None where it needs none. `keep`: cache the features."""
         if self.embedder is not None:
-            features, keys = self.embedder(X, keep=keep)
-            return Embedded(np.asarray(X), features, keys)
-        features = self._quantised(self._numbers(X))
-        return Embedded(features, features, sample_keys(features) if self._needs_keys() else None)
+            return np.asarray(X), *self.embedder(X, keep=keep)
+        features = self._quantised(self._numbers(X, state))
+        return features, features, sample_keys(features) if self._needs_keys(state) else None
 
-    def _needs_keys(self) -> bool:
+    def _needs_keys(self, state: State | None) -> bool:
         """True where a buffer or keys are kept, or will be."""
-        state = self._state
         if state is None:
             return bool(self.buffer_size or self.keep_keys)
         return state.buffer is not None or state.keys is not None
 
-    def _on_grid(self, X) -> np.ndarray:
+    def _on_grid(self, X, state: State) -> np.ndarray:
         """Quantised features int32 (N, d), for samples that may be new."""
-        return self.embedder(X)[0] if self.embedder is not None else self._placed(self._numbers(X))
+        if self.embedder is not None:
+            return self.embedder(X)[0]
+        return self._placed(self._numbers(X, state))
 
-    def _numbers(self, X) -> np.ndarray:
-        """Features (N, d), in the order of columns that was learned."""
-        state = self._state
+    def _numbers(self, X, state: State | None) -> np.ndarray:
+        """Features (N, d), in the order of columns of a state, which another thread may replace."""
         X = numbers_of(X, (state.names or ()) if state else None)
         if X.ndim != 2:
             quantise(X)  # which refuses it
@@ -417,17 +405,12 @@ class Scroll(Locked):
 
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples
         that were never learned and are much like those that were may pass.)"""
-        features, keys = self._learned(X)
+        warn_of_half(X)
+        _, features, keys = self._embed(X, self._state, keep=False)
         labels = check_labels(y, len(features))
         return self._edit(
             lambda state: self._drop_from_cache(X, state.without(features, keys, labels))
         )
-
-    def _learned(self, X) -> tuple[np.ndarray, np.ndarray]:
-        """Features and keys of samples that must be among those learned."""
-        warn_of_half(X)
-        _, features, keys = self._embed(X, keep=False)
-        return features, keys
 
     def _drop_from_cache(self, samples, rest: State) -> State:
         """Drop the features of samples from the embedder's cache; return the rest."""
@@ -440,25 +423,24 @@ class Scroll(Locked):
 
         The share of the class in the Gram matrix must be known, and the matrix of all classes does
         not tell: give all its samples X; not needed where there is a matrix a class (the heads
-        `balanced`, `qda`), or the buffer has all its samples."""
+        `balanced`, `qda`), or the buffer has all its samples. Without X the embedder's cache loses
+        the features of those in the buffer alone."""
         name = check_labels([label], 1).tolist()[0]
-        learned = None if X is None else self._learned(X)
 
         def without_class(state: State) -> State:
-            count = state.count_of(name)
-            if learned is None:
-                held = state.exemplars_of(name)
-                rest = state.without_class(name)
-                return rest if held is None else self._drop_from_cache(held.samples, rest)
-            features, keys = learned
-            if len(features) != count:
-                raise InputError(
-                    f'{len(features)} of {count} samples of class {name!r} are given: expected all'
-                )
-            labels = label_array([name] * count)
-            return self._drop_from_cache(X, state.without(features, keys, labels))
+            held = state.exemplars_of(name)
+            rest = state.without_class(name)
+            return rest if held is None else self._drop_from_cache(held.samples, rest)
 
-        return self._edit(without_class)
+        if X is None:
+            return self._edit(without_class)
+        with self._lock:
+            count = self._require_state().count_of(name)
+            if len(X) != count:
+                raise InputError(
+                    f'{len(X)} of {count} samples of class {name!r} are given: expected all'
+                )
+            return self.remove(X, label_array([name] * count))
 
     def rename(self, mapping: dict) -> 'Scroll':
         """Give classes other names: {name: new name}; the others keep theirs. Two may swap theirs.
@@ -491,6 +473,7 @@ class Scroll(Locked):
 
         Mode `none` leaves f_T in use. `progress` is called with the loss after each update."""
         self._check_params()
+        self.check_portable()
         with self._lock:
             state = self._require_state()
             settings = self.adaptation or Adaptation()
@@ -510,8 +493,9 @@ class Scroll(Locked):
 
     def _logits(self, X, state: State) -> np.ndarray:
         if state.adapted is None:
-            return self._fitted(state).online.decision_function(self._on_grid(X))
-        return state.adapted.decision_function(X if self.embedder is not None else self._on_grid(X))
+            return self._fitted(state).online.decision_function(self._on_grid(X, state))
+        images = self.embedder is not None
+        return state.adapted.decision_function(X if images else self._on_grid(X, state))
 
     def predict(self, X) -> np.ndarray:
         """Return labels (N,). f_T uses exact logits, so ties in float64 are resolved."""
@@ -519,9 +503,9 @@ class Scroll(Locked):
         if state.adapted is None:
             online = self._fitted(state).online
             if self.psi() or online.quadratic is not None:
-                labels = online.predict(self._on_grid(X))
+                labels = online.predict(self._on_grid(X, state))
             else:
-                labels = online.predict_vectors(self._numbers(X))
+                labels = online.predict_vectors(self._numbers(X, state))
         else:
             labels = state.classes[self._logits(X, state).argmax(axis=1)]
         return labels.astype(state.classes.dtype)
@@ -548,8 +532,9 @@ class Scroll(Locked):
         cross-entropy on these samples (Guo et al. 2017). X, y: best all that was learned; others
         are an InputError, as of `remove`. cleanlab's `find_label_issues` takes the result as
         `pred_probs`, with `np.searchsorted(learner.classes_, y)` as `labels`."""
+        self.check_portable()
         state = self._require_state()
-        fitted, (_, features, keys) = self._fitted(state), self._embed(X)
+        fitted, (_, features, keys) = self._fitted(state), self._embed(X, state)
         labels = _some_labels(y, len(features))
         with prefixed('only samples that were learned have out-of-sample scores'):
             replace(state, buffer=None).without(features, keys, labels)
@@ -619,11 +604,14 @@ class Scroll(Locked):
         self.set_state(loaded._state)
 
     def end_part(self) -> dict:
-        """Close the current part (`scroll.sums.parts`); return all parts."""
+        """Close the current part (`scroll.sums.parts`), and write what is new in the cache;
+        return all parts."""
         with self._lock:
             state = self._require_state()
             parts = state.known_parts()
             self._state = replace(state, parts=parts, whole=None)
+            if self.embedder is not None:
+                self.embedder.flush()
         return dict(parts)
 
     def state_for_files(self) -> State:
@@ -631,11 +619,12 @@ class Scroll(Locked):
         return replace(self._require_state(), params=self._settings(), psi=self.psi())
 
     def check_portable(self) -> None:
-        """InputError where files and graphs cannot say what features mean."""
+        """InputError where features mean nothing in files and graphs, to f* and leave-one-out."""
         if self.embedder is None and self.psi():
             raise InputError(
-                'features that are not of unit length are in no file and no graph: pickle the '
-                "classifier, or begin again with scale='unit'"
+                'features that are not of unit length are in no file and no graph, and have no f* '
+                'and no out-of-sample scores: pickle the classifier, or begin again with '
+                "scale='unit'"
             )
 
     def save(self, path) -> None:

@@ -22,10 +22,10 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_X_y
 
 from scroll.ground import archive
-from scroll.ground.arguments import number, whole
+from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import GRID_BITS, digest_of
-from scroll.ground.settings import AUTO
+from scroll.ground.settings import AUTO, check_settings
 from scroll.ground.tables import warn_of_half
 from scroll.heads.discriminants import class_means, within_scatter
 from scroll.heads.predictors import (
@@ -142,7 +142,7 @@ class _Centred:
             excess = max(int(np.abs(units).max()).bit_length() - 62, 0)
             units = shifted(units, excess).astype(np.int64)
             exponents = exponent + excess - GRID_BITS - self.powers[dim:]
-            self._slopes = {ridge_lambda: (units, exponents)}
+            self._slopes[ridge_lambda] = units, exponents
         return self._slopes[ridge_lambda]
 
 
@@ -352,7 +352,9 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         rows = self._placed(X, y, learned)
         added = copy.copy(learned.added)
         if window is None:
-            return replace(learned, added=added.add(rows, _one_class(rows)))
+            added.add(rows, _one_class(rows)).subtract(learned.gone)
+            none = learned.gone.empty_like()
+            return replace(learned, added=added, gone=none, recent=learned.recent[:0])
         both = np.concatenate([learned.recent, rows[-window:]])
         old = both[:-window]
         added.add(rows[-window:], _one_class(rows[-window:]))
@@ -397,8 +399,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         return rows - learned.centred.means[: rows.shape[1]]
 
     def _lambda(self) -> float | str:
-        if self.ridge_lambda != AUTO:
-            number('ridge_lambda', self.ridge_lambda, positive=True)
+        check_settings({'ridge_lambda': self.ridge_lambda})
         return self.ridge_lambda
 
     def _values(self, learned: _Learned, differences: np.ndarray) -> np.ndarray:

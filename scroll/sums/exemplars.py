@@ -193,7 +193,8 @@ class ExemplarBuffer:
         for key, label in zip(np.asarray(keys, np.uint64), labels):
             if label in left:
                 first = np.flatnonzero(left[label].keys == key)[:1]
-                left[label] = _Ranked(*(np.delete(array, first, axis=0) for array in left[label]))
+                if len(first):  # else arrays would be copied for nothing
+                    left[label] = _Ranked(*(np.delete(a, first, axis=0) for a in left[label]))
         self._kept = {label: ranked for label, ranked in left.items() if len(ranked.keys)}
         self._check_complete(statistics)
 

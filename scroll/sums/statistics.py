@@ -189,10 +189,11 @@ class Statistics:
     def _settled(self, form) -> Sums:
         """Return the sums after `form` has changed the form of the content."""
         cell = self._cell
-        if cell[0].waiting:
+        content = cell[0]
+        if content.waiting:
             with self._lock:  # several readers need not all do it
-                cell[0] = form(cell[0])  # the same sums, whoever comes first
-        return cell[0].sums
+                content = cell[0] = form(cell[0])  # the same sums, whoever comes first
+        return content.sums
 
     def _summed(self, content: _Content) -> _Content:
         """Return the same content, with class sums of all samples."""

@@ -149,7 +149,7 @@ def test_a_certificate_of_another_head_says_its_settings(call, made):
     )
     assert (content['settings']['predictor'], content['settings']['shrinkage']) == ('lda', 0.25)
     assert content['flags'] == ['--model_config', 'best']
-    code, lines, _ = call('--check', path, '--shrinkage 0.5')
+    code, lines, _ = call('--check', path, '--head lda --shrinkage 0.5')
     assert code == 1
     assert lines['f_T, lda'].startswith('DIFFERS')
     assert lines['statistics'] == 'the same'

@@ -55,6 +55,7 @@ def test_one_thing_said_by_two_names(first, second):
         ('--validation_mode complete', '--validation'),
         ('--scheduler_mode iter', '--lr_scheduler'),
         ('--optimizer adam --optim_mom 0.9', '--optimizer sgd'),
+        ('--n_epochs 1 --lr_scheduler cosine', '--scheduler_mode iter'),
     ],
 )
 def test_flags_that_do_nothing(sgd, flags, needed, capsys):

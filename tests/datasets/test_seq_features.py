@@ -167,7 +167,7 @@ def test_a_parquet_file(arguments, tmp_path):
         ('', '--features is missing'),
         ('--features nothing.npz', 'nothing.npz'),
         ('--features {file} --feature_columns X', 'X=<name>'),
-        ('--features {file} --feature_columns where=y=77', 'no row has where=y=77'),
+        ('--features {file} --feature_columns where=y=77', 'where let none through'),
         ('--features {file} --weights compact', '--weights'),
         ('--features {file} --backbone resnet18', 'linear or mlp'),
         ('--features {file} --n_splits 11', '1..10'),

@@ -396,6 +396,16 @@ def test_tables_that_are_not_read_are_refused_and_columns_with_gaps_are_read():
             Scroll().partial_fit(gaps, Y)
 
 
+def test_predictions_are_of_one_state_whoever_learns_meanwhile(monkeypatch):
+    frame = pd.DataFrame(R.normal(size=(2002, 2)) * [5, 1], columns=['a', 'b'])
+    labels = np.r_[np.zeros(2000, int), 1, 1]
+    learner = Scroll(buffer_size=0).fit(frame, labels)
+    expected = Scroll(buffer_size=0).fit(frame, labels).decision_function(frame)
+    # the hint on uneven classes comes when f_T is made
+    monkeypatch.setattr(warnings, 'warn', lambda *_, **__: learner.fit(frame[['b', 'a']], labels))
+    assert (learner.decision_function(frame) == expected).all()
+
+
 def test_classes_of_uneven_size_get_a_hint_that_names_balanced():
     many = R.normal(size=(2002, 4))
     labels = np.r_[np.zeros(2000, int), 1, 1]

@@ -305,9 +305,7 @@ def cached(net, tmp_path):
     def make():
         return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)
 
-    embedder = make()
-    embedder(IMAGES)
-    embedder.cache.flush()
+    Scroll(make()).fit(IMAGES, np.arange(len(IMAGES))).end_part()
     return make
 
 

@@ -73,6 +73,15 @@ def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, comman
     assert command('merge', 'less.npz', 'one.npz', '-o', 'again.npz')[1].strip() == WHOLE
 
 
+def test_parts_without_samples_and_files_of_labels_count_for_nothing(command):
+    every = pyarrow.table({'X': list(X[900:]), 'y': Y[900:]})
+    parquet.write_table(every.slice(0, 0), '0.parquet')
+    parquet.write_table(every, '1.parquet')
+    np.save('2_x.npy', X[:900])
+    np.save('2_y.npy', Y[:900])
+    assert learned(command, 's.npz', '*.parquet', '*.npy') == WHOLE
+
+
 @quick
 @given(st.permutations(range(5)), st.data())
 def test_any_tree_of_sums_is_the_whole(home, order, data):
@@ -235,6 +244,7 @@ def test_images_as_bytes_are_embedded_where_they_are_read(command, monkeypatch):
         ([{'bytes': None}, {'bytes': b''}], OURS, 'image of sample 0 has no bytes'),
         ([png(np.zeros((4, 4, 3), np.uint8))], 'os:getcwd', 'embedder'),
         ([b''], 'os:getcwd,x=1', 'MODULE:NAME'),
+        ([b''], 'os:getcwd+os:getcwd', 'it made'),
         (
             [{'bytes': None, 'path': 'cat.png'}, {'bytes': b''}],
             OURS,

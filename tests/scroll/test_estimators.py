@@ -312,6 +312,14 @@ def test_scroll_itself_is_a_classifier_of_scikit_learn():
     )
 
 
+@pytest.mark.parametrize('scale', [None, 'standard'])
+def test_other_features_than_unit_ones_have_neither_f_star_nor_scores_out_of_sample(scale):
+    learner = ScrollClassifier(scale=scale).fit(X, Y).learner_
+    for call in learner.adapt, lambda: learner.out_of_sample(X, Y):
+        with refused('unit length'):
+            call()
+
+
 def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     frame = pd.DataFrame(X, columns=list('abcde'))

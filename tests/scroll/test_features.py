@@ -380,6 +380,19 @@ def torn() -> list:
     return words
 
 
+def test_rows_that_where_leaves_out_may_be_anything(here, command):
+    network = np.where(np.arange(300) % 2, 'vit', 'resnet')
+    vit = network == 'vit'
+    rows = [x if taken else x[:9] for x, taken in zip(X, vit)]
+    labels = [int(y) if taken else None for y, taken in zip(Y, vit)]
+    table('x.parquet', {'X': rows}, y=labels, network=network)
+    np.savez('x.npz', X=np.where(vit[:, None], X, np.nan), y=Y, network=network)
+    digest = Scroll(buffer_size=0).fit(X[vit], Y[vit]).digest()
+    for path in 'x.parquet', 'x.npz':
+        words = ['learn', path, '-o', 's.npz', '--columns', 'where=network=vit']
+        assert command(*words)[:2] == (0, f'{digest}\n')
+
+
 WRONG = {
     'a folder': (lambda: ['.'], 'Is a directory'),
     'torn Parquet': (torn, 'damaged'),
@@ -468,13 +481,16 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, r
         ('predict s.npz narrow.npz -o out', 'narrow.npz'),
         ('predict s.npz text.npz -o out', 'text.npz'),
         ('predict s.npz test.npz -o out --split train', 'no samples'),
+        ('predict s.npz own_x.npy -o own_y.npy', 'named twice'),
+        ('learn own_x.npy -o own_y.npy', 'named twice'),
     ],
 )
 def test_a_command_that_cannot_be_carried_out_is_one_line(here, refusal, words, word):
     Scroll().fit(X, Y).save('s.npz')
     write('npz')
     np.savez('narrow.npz', X=X[:, 1:])
-    np.save('narrow_x.npy', X)
+    for name, array in ('narrow_x', X), ('own_x', X), ('own_y', Y):
+        np.save(f'{name}.npy', array)
     Path('table.csv').write_text('1,2,cat\n')
     np.savez('text.npz', X=X, y=WORDS)
     np.savez('test.npz', X=X, split=np.full(300, 'test'))

@@ -97,6 +97,9 @@ def test_samples_that_were_learned_without_a_window_never_leave_so_none_can_begi
     rolling = clone(NEW).set_params(window=5).partial_fit(X[:10], Y[:10])
     rolling.set_params(window=8).partial_fit(X[10:20], Y[10:20])
     assert rolling.statistics_.total == 8
+    rolling.set_params(window=None).partial_fit(X[20:30], Y[20:30]).remove(X[20:25], Y[20:25])
+    rest = clone(NEW).partial_fit(X[12:20], Y[12:20]).partial_fit(X[25:30], Y[25:30])
+    assert fingerprint(rolling) == fingerprint(rest)
 
 
 def test_what_is_removed_was_never_there():
@@ -165,6 +168,7 @@ def test_files_and_pickles_have_all_of_it(tmp_path):
         ({'target_limit': 10}, lambda m: m.fit(X, Y), 'targets.*grid reaches'),
         ({'target_limit': 'a'}, lambda m: m.fit(X, Y), 'target_limit'),
         ({'ridge_lambda': -1}, lambda m: m.fit(X, Y).predict(X), 'ridge_lambda'),
+        ({'ridge_lambda': 1e300}, lambda m: m.fit(X, Y).predict(X), 'lambda'),
         ({'ridge_lambda': 1e-30}, lambda m: m.fit(X, Y).predict(X), 'lambda'),
         ({'window': 0}, lambda m: m.fit(X, Y), 'window'),
         ({'window': 9}, lambda m: m.fit(X, Y).remove(X[:1], Y[:1]), 'window'),
