@@ -38,10 +38,10 @@ class Ens(FrozenModel):
 
     NAME = 'ens'
     REFUSED_FLAGS = dict.fromkeys(
-        ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
+        ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'lr_scheduler', 'precision'),
         'ENS moves each weight by the sign of its gradient',
     )
-    REFUSED_FLAGS['bn'] = 'the backbone is frozen'
+    REFUSED_FLAGS |= {'bn': 'the backbone is frozen', 'num_classes': 'it has all of the data set'}
     FLAGS = {
         'n_classifiers': Flag(whole(1), 1024, 'm'),
         'top_k': Flag(whole(1), 32, 'k, classifiers that answer'),

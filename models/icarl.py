@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from core.arguments import Flag, real
 from models.utils.losses import frozen_copy
 from models.utils.replay_model import ReplayModel
+from scroll.ground.errors import InputError
 from utils.buffer import features_of, fill_buffer, icarl_replay
 
 
@@ -30,6 +31,14 @@ class Icarl(ReplayModel):
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
     FLAGS = {'opt_wd': Flag(real(0), 1e-5, 'weight of |theta|^2 in the loss')}
+
+    @staticmethod
+    def check_args(args):
+        if args.fitting_mode == 'early_stopping':
+            raise InputError(
+                '--fitting_mode early_stopping: icarl predicts by the means of exemplars, which '
+                'the newest task has at its end alone'
+            )
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

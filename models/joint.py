@@ -18,6 +18,7 @@ from core.arguments import Flag, whole
 from core.seeded_loader import create_seeded_dataloader
 from datasets.utils.loader import InMemoryDataset
 from models.utils.continual_model import ContinualModel
+from scroll.ground.errors import InputError
 from utils.augmentations import apply_transform
 from utils.evaluate import serve
 from utils.schedulers import get_scheduler
@@ -95,6 +96,8 @@ class Joint(ContinualModel):
         if self.pristine:
             self.net.load_state_dict(self.pristine)
         loader = self.union()
+        if not len(loader):
+            raise InputError('all tasks together have not one whole batch: use --drop_last 0')
         self.RAW_STREAM = False
         serve(loader, self)
         self.RAW_STREAM = True

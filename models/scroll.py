@@ -61,6 +61,7 @@ class ScrollModel(FrozenModel):
         **dict.fromkeys(('eval_epochs', 'fitting_mode'), 'SCROLL sees every sample once'),
         'drop_last': 'SCROLL learns from every sample',
         'bn': 'the backbone is frozen',
+        'num_classes': 'it has those that came',
         'distributed': 'it trains no network',
         'code_optimization': 'its features are to be the same to the last bit',
     }

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from core.loss_watch import Diverged
 from scroll.ground.arguments import check_memory
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID
@@ -309,7 +310,7 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     """Positions of the `count` herded samples."""
     values = features.double().numpy()
     if not np.isfinite(values).all():
-        raise InputError('the network no longer gives finite features: try a smaller --lr')
+        raise Diverged('the network no longer gives finite features: try a smaller --lr')
     longest = np.linalg.norm(values, axis=1, keepdims=True)
     longest = longest if normalise else longest.max()
     # exact sums: the order of a tie cannot depend on rounding

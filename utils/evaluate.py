@@ -43,9 +43,10 @@ def evaluate(
 ):
     """(class-il, task-il): two lists of accuracies in percent, of each task so far.
 
-    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the
-    classes of the sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it
-    is 0. Random state and training mode are left as they were.
+    Class-il: the prediction is the best of all classes seen so far; task-il: of a task's own
+    samples (`--validation_mode complete` has others), the best of its classes. A task-aware method
+    (`is_task_aware`) has no class-il accuracy; it is 0. Random state and training mode are left as
+    they were.
 
     last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
     return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples.
@@ -67,7 +68,7 @@ def evaluate(
         for task, loader in loaders:
             of_task = torch.as_tensor(dataset.task_classes(task)).to(model.device)
             right = torch.zeros(2, dtype=torch.int64, device=model.device)
-            size = 0
+            size = own = 0
             for batch in _batches(loader, model):
                 inputs, labels = (part.to(model.device) for part in batch[:2])
                 logits = model(inputs, task) if task_aware else model(inputs)
@@ -76,11 +77,12 @@ def evaluate(
                 if return_loss:
                     losses += _loss(logits, labels, choices)
                 size += len(labels)
+                own += torch.isin(labels, of_task).sum()
                 progress.update(len(labels))
             count += size
-            among_seen, in_task = (100 * hit / max(1, size) for hit in right.tolist())
-            class_il.append(0.0 if task_aware else among_seen)
-            task_il.append(in_task)
+            among_seen, in_task = right.tolist()
+            class_il.append(0.0 if task_aware else 100 * among_seen / max(1, size))
+            task_il.append(100 * in_task / max(1, int(own)))
     mean_loss = (losses.item() / max(1, count),) if return_loss else ()
     return class_il, task_il, *mean_loss
 

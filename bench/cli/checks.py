@@ -52,6 +52,8 @@ def check_flags(args, given: set) -> None:
         )
     if args.fitting_mode == 'iters' and args.n_iters is None:
         raise InputError('--fitting_mode iters needs --n_iters')
+    if args.lr_scheduler == 'multisteplr' and not args.lr_milestones:
+        raise InputError('--lr_scheduler multisteplr needs --lr_milestones')
     if args.stop_after and (args.start_from or 0) >= args.stop_after:
         raise InputError(
             f'--start_from {args.start_from} --stop_after {args.stop_after}: '

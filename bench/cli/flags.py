@@ -372,7 +372,6 @@ def add_management_args(parser) -> None:
     flag(
         '-O',
         '--code_optimization',
-        affects='bits',
         type=int,
         choices=(0, 1, 2, 3),
         default=0,

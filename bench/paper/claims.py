@@ -30,7 +30,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from scroll.ground.errors import InputError
+from scroll.ground.arguments import number
+from scroll.ground.errors import InputError, prefixed
 
 LEVEL = 0.05
 SUPPORTED = 'supported'
@@ -69,6 +70,8 @@ def pairs(claim: dict, here, get) -> list:
             f'claim {claim!r}: expected {", ".join(sorted(required))}, perhaps rows, columns; '
             f'of each side {", ".join(sorted(_OF_A_SIDE))}'
         )
+    with prefixed(f'claim {claim["says"]!r}'):
+        number('within', claim.get('within', 0))
     first, second = [
         get(str(side['experiment'])) if 'experiment' in side else here for side in sides
     ]

@@ -30,7 +30,6 @@ from pathlib import Path
 
 from bench import flag_words
 from bench.results.keys import read_key, text_of
-from core.arguments import affects
 from core.configs import read_yaml
 from core.plugins import ROOT
 from core.rows import FILE, read_rows
@@ -48,6 +47,7 @@ METRICS = (
 KINDS = 'table', 'figure', 'bars'
 # what rows have that were made before 0.4, when cross-validation within the buffer was a choice
 _BEFORE = {'adapt_prior': 0, 'adapt_averaging': False}
+_OF_SWEEPS = {'base_path', 'results_path', 'seed'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -165,8 +165,10 @@ def _flags(merged: dict, row: str) -> dict:
                 f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value'
             )
         flags[name] = value
-    if 'seed' in flags or not {'model', 'dataset'} <= set(flags):
-        raise InputError(f'{row!r}: expected a model and a dataset, and no seed')
+    if flags.keys() & _OF_SWEEPS or not {'model', 'dataset'} <= set(flags):
+        raise InputError(
+            f'{row!r}: expected a model and a dataset, and none of {", ".join(_OF_SWEEPS)}'
+        )
     return flags
 
 
@@ -208,14 +210,14 @@ def matching_rows(cell: Cell, rows: list) -> list:
     newest. A row is a run of a cell if its key has what the cell's command has today, schedule,
     flags and defaults alike; of `--precision auto` any machine's count, whatever it makes of it. A
     flag that the key lacks, since there was none, had the default that it is declared with; of
-    flags that are gone none may have been asked for. Flags that only record more count where the
-    cell gives them. A command that `main.py` refuses has no rows."""
+    flags that are gone none may have been asked for. A command that `main.py` refuses has no
+    rows."""
     rows = [row for row in rows if row.get('run_key')]
     today = arguments(cell)[0] if rows else None
     newest = {
         row.get('seed'): row
         for row in sorted(rows, key=lambda row: row.get('finished', ''))
-        if today and _has_arguments(row, today, cell.flags)
+        if today and _has_arguments(row, today, cell)
     }
     return sorted(newest.values(), key=lambda row: int(row.get('seed') or 0))
 
@@ -232,35 +234,42 @@ def arguments(cell: Cell) -> tuple:
         return None, ' '.join(str(error).split())
 
 
-def identity(args) -> dict:
-    """Flag -> text, of those that make a run differ from others, and `schedule`; no seed."""
+def identity(cell: Cell, args) -> dict:
+    """Flag -> text, of those that make a run differ from others, or a cell's number, and
+    `schedule`; no seed."""
     key = args.key
     values = key['given'] | key['default'] | {'schedule': key['schedule']}
+    values |= _apart_from_key(cell, args, vars(args))
     return {name: text for name, text in values.items() if name != 'model_config'}
 
 
-def _has_arguments(row: dict, today, flags: dict) -> bool:
+def _apart_from_key(cell: Cell, args, values: dict) -> dict:
+    """Flag -> text, of those that keys lack since they only record more: where the cell gives them,
+    and when a method fits, where tasks on the way count. values: of a run."""
+    on_the_way = cell.metric == METRICS[-1]
+    return {
+        name: text_of(values.get(name, args.declared[name]))
+        for name, kind in args.affects.items()
+        if kind == 'record'
+        and (name in args.given or (on_the_way and name.endswith('_every_task')))
+    }
+
+
+def _has_arguments(row: dict, today, cell: Cell) -> bool:
     key = read_key(row['run_key'])
     values = key['given'] | key['default'] | {'schedule': key.get('schedule', '')}
-    asked = identity(today)
+    values |= _apart_from_key(cell, today, row)
+    asked = identity(cell, today)
     if 'adapt_prior' in asked and values.get('adapt_select', 'none') != 'none':
         return False
     absent = today.declared | _BEFORE
     decided = {'precision'}  # by the machine, for `auto`
-    if flags.get('precision') != 'auto':
+    if cell.flags.get('precision') != 'auto':
         decided -= today.given | key['given'].keys()
-    return (
-        vars(today).keys() >= key['given'].keys() - {'adapt_select'}
-        and all(
-            same_value(value, values.get(name, text_of(absent.get(name, value))))
-            for name, value in asked.items()
-            if name not in decided
-        )
-        and all(
-            same_value(getattr(today, name), row.get(name, ''))
-            for name in today.given
-            if affects(today, name) == 'record'
-        )
+    return vars(today).keys() >= key['given'].keys() - {'adapt_select'} and all(
+        same_value(value, values.get(name, text_of(absent.get(name, value))))
+        for name, value in asked.items()
+        if name not in decided
     )
 
 

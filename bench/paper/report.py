@@ -54,7 +54,9 @@ _ORIGIN = [
     'torch',
     'git_commit',
     'permute_classes',
+    'schedule',
 ]
+_DRAWN = 'random|blurry|resample'  # schedules that draw an order of the classes
 _LEFT_OUT = re.compile(
     r'host|run|setting|task\d+|accuracy_per_task|.*_matrix|future_.*|test_accuracy.*'
 )
@@ -259,7 +261,8 @@ def origin(experiment, rows: list) -> str:
     networks = values(table.embedding_digest[table.embed_dtype == 'integer'].str[:8])
     in_integers = f'; in integers: {networks}' if networks else ''
     commits = table.git_commit.str[:8] + table.git_commit.str[40:]  # `+`: of changed files
-    orders = table.permute_classes.map({'True': 'one a seed'}).fillna('one for all seeds')
+    drawn = (table.permute_classes == 'True') | table.schedule.str.contains(_DRAWN)
+    orders = drawn.map({True: 'one a seed', False: 'one for all seeds'})
     devices = table.device.replace('', 'cpu').str.partition(':')[0]
     return (
         f'{text}\n\nBackbone: {", ".join(backbones)}{in_integers}; '

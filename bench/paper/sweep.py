@@ -69,7 +69,7 @@ class Run:
     def key(self) -> str:
         """Text that equal runs have in common."""
         args, _ = arguments(self.cell)
-        values = self.cell.flags if args is None else identity(args)
+        values = self.cell.flags if args is None else identity(self.cell, args)
         return f'{self.seed} {sorted(map(str, values.items()))}'
 
     def row(self, rows: list) -> dict | None:

@@ -114,8 +114,7 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
             'setting': setting,
             **_accuracies(record, which, args.enable_other_metrics),
             **common,
-            **anytime.results(),
-            **({} if rows else model.results()),
+            **({} if rows else anytime.results() | model.results()),
             **(arguments | common),
             **machine,
         }

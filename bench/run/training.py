@@ -99,6 +99,12 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
     restored = checkpoints.restore()
     start = restored or saved_models.load(run.state, run.args)
     record.began -= record.seconds['total']  # of the run that is continued
+    whole = restored or run.anytime.samples
+    if first and (begun.eval_every or begun.prequential) and not whole:
+        raise InputError(
+            '--eval_every and --prequential need the stream from its first task: leave out '
+            '--start_from, or load a run that had them'
+        )
     if begun.enable_other_metrics and start == Position():
         record.untrained = _evaluate_untrained(run, tasks)
     if begun.inference_only and start.task and not restored:
@@ -150,7 +156,9 @@ def _learn_task(run: Run) -> None:
     training = Namespace(**vars(run.args))
     task = dataset.c_task
     serve(state.loader, model)
-    scheduler = get_scheduler(model, run.args, loader=state.loader)
+    scheduler = None  # of a raw stream nothing is learned by steps
+    if not model.RAW_STREAM:
+        scheduler = get_scheduler(model, run.args, loader=state.loader)
     fitting = Fitting(training, model, dataset)
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):

@@ -114,8 +114,9 @@ def store_masked_loaders(train_dataset, test_dataset, setting, *of_forks) -> tup
         train.add_extra_return_field('true_labels', torch.from_numpy(order[true]))
     train.keep(_belongs(train, setting, task))
     test.keep(_belongs(test, setting, task, validation and args.validation_mode == 'complete'))
-    if not len(train):
-        raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
+    for part, kind in (train, 'training'), (test, 'test'):
+        if not len(part):
+            raise InputError(f'{setting.NAME}: task {task + 1} has no {kind} samples')
     unlabelled = label_changes.unlabelled(args, train.targets.numpy(), task)
     train.targets[torch.from_numpy(unlabelled)] = -1
     setting.train_loader = create_seeded_dataloader(

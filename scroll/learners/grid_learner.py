@@ -265,6 +265,3 @@ class GridLearner(Scroll):
 
     def _placed(self, X: np.ndarray) -> np.ndarray:
         return super()._placed(X) if self.grid is None else self.grid.within(X)
-
-    def _check_features(self, features: np.ndarray) -> None:
-        """Accept all: they are as the grid made them."""

@@ -44,23 +44,6 @@ class NotLearned(InputError, AttributeError):
     """A learner that has learned nothing; `hasattr(learner, 'statistics_')` is then False."""
 
 
-class _Quantised:
-    """Rows of X (N, d) on the grid, quantised whenever they are taken."""
-
-    dtype = np.dtype(np.int32)
-
-    def __init__(self, X: np.ndarray, quantised):
-        self._rows = X
-        self._quantised = quantised
-        self.shape = X.shape
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, at) -> np.ndarray:
-        return self._quantised(self._rows[at], at.start or 0 if isinstance(at, slice) else 0)
-
-
 class Locked:
     """An object whose writers wait for each other; neither copies nor pickles have its lock."""
 
@@ -274,23 +257,19 @@ class Scroll(Locked):
         self._check_params()
         with self._lock:  # names of the first columns go for all
             if self.embedder is not None:
-                return self.learn(*self._embed(X, self._state), y)
+                return self.learn(np.asarray(X), *self.embedder(X), y)
             names = names_of(X)
             X = self._numbers(X, self._state)
             labels = _some_labels(y, len(X))
-            rows = _Quantised(X, self._quantised)
-            if self._needs_keys(self._state) and len(X) <= AT_ONCE:
-                rows = rows[:]
-
-            def with_rows(state: State | None) -> State:
-                keys = None
-                if self._needs_keys(state):
-                    starts = range(0, len(X), AT_ONCE)
-                    keys = np.concatenate([sample_keys(rows[i : i + AT_ONCE]) for i in starts])
-                state = state or self.empty_state(X.shape[1], names)
-                return state.with_samples(rows, rows, keys, labels)
-
-            return self._update(with_rows)
+            state = self._state or self.empty_state(X.shape[1], names)
+            # a buffer chooses among all of them; sums take blocks, and less memory
+            size = AT_ONCE if state.buffer is None else len(X)
+            for start in range(0, len(X), size):
+                block = slice(start, start + size)
+                rows = self._quantised(X[block], start)
+                keys = sample_keys(rows) if state.knows_keys else None
+                state = state.with_samples(rows, rows, keys, labels[block])
+            return self.set_state(state)
 
     def learn(self, samples, features, keys, y, names: tuple | None = None) -> 'Scroll':
         """Learn samples that the caller has embedded, for example many small segments at once.
@@ -303,7 +282,8 @@ class Scroll(Locked):
             names: names of d columns; kept if they come first.
         """
         self._check_params()
-        self._check_features(features)
+        state = self._state
+        check_quantised(features, state and state.statistics.dim)
         if samples is not features and self.buffer_size != 0:
             check_samples(samples, features.shape[1], images=self.embedder is not None)
         labels = _some_labels(y, len(features))
@@ -347,20 +327,14 @@ class Scroll(Locked):
         return self._update(merged)
 
     def _embed(
-        self, X, state: State | None, keep: bool = True
+        self, X, state: State, keep: bool = True
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Embed samples, for a state: samples and features int32 (N, d) as of `learn`, and keys
         uint64 (N,), or None where it needs none. `keep`: cache the features."""
         if self.embedder is not None:
             return np.asarray(X), *self.embedder(X, keep=keep)
         features = self._quantised(self._numbers(X, state))
-        return features, features, sample_keys(features) if self._needs_keys(state) else None
-
-    def _needs_keys(self, state: State | None) -> bool:
-        """True where a buffer or keys are kept, or will be."""
-        if state is None:
-            return bool(self.buffer_size or self.keep_keys)
-        return state.buffer is not None or state.keys is not None
+        return features, features, sample_keys(features) if state.knows_keys else None
 
     def _on_grid(self, X, state: State) -> np.ndarray:
         """Quantised features int32 (N, d), for samples that may be new."""
@@ -388,11 +362,6 @@ class Scroll(Locked):
         """Features on the grid, to be predicted."""
         return self._quantised(X)
 
-    def _check_features(self, features: np.ndarray) -> None:
-        """InputError unless this learner can count these."""
-        state = self._state
-        check_quantised(features, None if state is None else state.statistics.dim)
-
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: statistics and f_T are those of never
         having seen them, the buffer drops them, f* is dropped, and the embedder's cache loses their
@@ -406,7 +375,7 @@ class Scroll(Locked):
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples
         that were never learned and are much like those that were may pass.)"""
         warn_of_half(X)
-        _, features, keys = self._embed(X, self._state, keep=False)
+        _, features, keys = self._embed(X, self._require_state(), keep=False)
         labels = check_labels(y, len(features))
         return self._edit(
             lambda state: self._drop_from_cache(X, state.without(features, keys, labels))

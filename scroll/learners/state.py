@@ -70,6 +70,11 @@ class State:
         classes = self.statistics.classes
         return classes.astype(bool) if self.boolean else classes
 
+    @property
+    def knows_keys(self) -> bool:
+        """True where a buffer or keys are kept."""
+        return self.buffer is not None or self.keys is not None
+
     def _copy(self, **changes) -> 'State':
         """Return a state to edit: statistics, buffer and keys share their arrays with these."""
         copies = {name: copy.copy(getattr(self, name)) for name in ('statistics', 'buffer', 'keys')}
@@ -80,7 +85,7 @@ class State:
 
         Args:
             samples: (N, ...), for the buffer to store.
-            features: int32 (N, d), on the grid; whatever gives those of the rows asked for.
+            features: int32 (N, d), on the grid.
             keys: uint64 (N,).
             labels: (N,), as `typed_labels` gives them.
         """
@@ -105,7 +110,7 @@ class State:
     def with_statistics(self, statistics: Statistics) -> 'State':
         """Return a state that has also learned samples whose statistics alone are given; InputError
         where there are a buffer or keys."""
-        if self.buffer is not None or self.keys is not None:
+        if self.knows_keys:
             raise InputError(
                 'statistics alone can be learned with buffer_size=0 and keep_keys=False'
             )
@@ -170,7 +175,7 @@ class State:
 
     def _check_keys(self, keys, count: int) -> None:
         """InputError unless samples have a key each, where a buffer or keys are kept."""
-        if keys is None and self.buffer is None and self.keys is None:
+        if keys is None and not self.knows_keys:
             return
         array = np.asarray(keys)
         if array.shape != (count,) or array.dtype.newbyteorder('=') != np.uint64:
@@ -184,7 +189,7 @@ class State:
         out = self._copy(whole=None)
         out.statistics.subtract(part)
         left = np.intersect1d(part.classes, out.statistics.classes)
-        if len(left) and (out.buffer is not None or out.keys is not None):
+        if len(left) and out.knows_keys:
             raise InputError(
                 f'class {left[0]} is only partly in this file: give --samples to say which'
             )

@@ -92,6 +92,7 @@ def test_a_script_may_give_every_method_the_same_flags_of_training(
         ('--batch_iterations=2', 'steps'),
         ('--drop_last=1', 'every'),
         ('--code_optimization=0', 'bit'),
+        ('--num_classes=20', 'came'),
     ],
 )
 def test_other_flags_without_effect_on_a_method_are_refused(parse, flag, why):
@@ -110,11 +111,17 @@ def test_other_flags_without_effect_on_a_method_are_refused(parse, flag, why):
         ('--label_perc 1.5', 'at most 1'),
         ('--noise_type odd --noise_rate 0.1', 'odd'),
         ('--validation -1', '-1'),
+        ('--lr_scheduler multisteplr', '--lr_milestones'),
     ],
 )
 def test_what_cannot_be(sgd, flags, words):
     with refused(flags.split()[0], words):
         sgd(flags)
+
+
+def test_icarl_has_nothing_to_stop_early_by(parse):
+    with refused('early_stopping', 'exemplars'):
+        parse('icarl', '--buffer_size 5 --lr 1 --fitting_mode early_stopping')
 
 
 def test_what_has_an_effect_after_all(sgd):

@@ -14,6 +14,7 @@ import pytest
 from bench.cli.parsing import parse_args
 from bench.paper import claims
 from bench.paper.experiments import Cell, experiment_files, load, matching_rows
+from bench.paper.sweep import Run
 from bench.results.keys import key_text
 from core.rows import read_rows
 from tests.conftest import ROOT, refused
@@ -192,6 +193,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
         (('title: t', 'title: t\ntable: [a]'), ['table', 'str']),
         (('lr: 0.1', '3: 0.1'), ['flag']),
         (('lr: 0.1', 'seed: 1'), ['seed']),
+        (('lr: 0.1', 'base_path: .'), ['base_path']),
         (('title: t', 'title: t\nkind: pie'), ['pie']),
         (('one: {paper', '200: {paper'), ["'200'"]),
         (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']),
@@ -243,6 +245,7 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(cell):
             {'weights': 'compact'},
             {'bn': 'frozen'},
             {'lr_scheduler': 'cosine'},
+            {'code_optimization': 2},
         )
     ]
     assert matching_rows(cell, [*wrong, *reversed(right)]) == right
@@ -271,6 +274,17 @@ def test_what_a_run_recorded_counts_where_the_cell_asks_for_it(cell):
     assert matching_rows(cell, rows) == rows[-1:]
     assert matching_rows(replace(cell, flags=cell.flags | {'eval_epochs': 1}), rows) == rows[1:]
     assert matching_rows(replace(cell, flags=cell.flags | {'eval_epochs': 2}), rows) == []
+
+
+def test_when_a_method_fits_counts_where_accuracies_on_the_way_do(cell):
+    cell.flags['model'] = 'joint'
+    end = replace(cell, metric='average_incremental_accuracy')
+    each = replace(end, flags=end.flags | {'fit_every_task': 1})
+    rows = [row_of(end), row_of(each)]
+    assert matching_rows(cell, rows) == rows[1:]  # the newest
+    for asked, row in zip((end, each), rows):
+        assert matching_rows(asked, rows) == [row]
+    assert Run(end, 0, '').key != Run(each, 0, '').key
 
 
 @pytest.mark.parametrize('text', ['{', '[]', '{"given": 1, "default": {}}'])

@@ -170,6 +170,7 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(
         'orders of the classes: one for all seeds.',
     ):
         assert fact in text
+    assert 'classes: one a seed.' in report.origin(experiment, [{'schedule': 'blurry'}])
     chosen = text.split('were chosen')[1]
     assert "- ER: the paper's values.\n- ACE: the paper's values; bn from the" in chosen
     assert '- SCROLL: lambda and f* are the defaults' in chosen
@@ -443,6 +444,7 @@ def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
         ({'rows': 'ER'}, ['rows', 'both']),
         ({'lower': {'rows': 'Nobody'}}, ['Nobody']),
         ({'within': 1}, ['within']),
+        ({'higher': None, 'lower': None, 'near': {}, 'to': {}, 'within': '5'}, ["within '5'"]),
         ({'lower': {'rows': 200}}, ['200']),
         ({'lower': {'rows': 'ER', 'experiment': ['some']}}, ['some', 'cannot']),
         ({'lower': {'rows': 'ER', 'seeds': 1}}, ['seeds']),

@@ -204,6 +204,26 @@ def test_a_task_without_one_whole_batch_is_refused(run):
     with refused('task 1', '--batch_size', '--drop_last 0'):
         run(Recorder, '--drop_last 1 --batch_size 1000')
 
+    with refused('--drop_last 0'):
+        run(models.get_model_class('joint'), '--drop_last 1 --batch_size 1000')
+
+
+@pytest.mark.parametrize('flag', ['--eval_every 9', '--prequential 1'])
+def test_what_is_measured_on_the_way_needs_the_whole_way(run, flag):
+    with refused(flag.split()[0], '--start_from'):
+        run(Recorder, '--start_from 2', flag)
+
+
+def test_task_il_is_of_each_tasks_own_samples(run, tmp_path):
+    """Held-out samples of all classes so far change nothing."""
+    for mode in 'current', 'complete':
+        flags = f'--validation 30 --validation_mode {mode} --eval_every 9 --disable_log 0'
+        run(Sgd, flags, base_path=tmp_path)
+    (path,) = tmp_path.rglob('task-il/**/mean_accs.csv')
+    rows = read_rows(path)
+    assert rows[0]['accuracy_matrix'] == rows[1]['accuracy_matrix']
+    assert 'anytime_accuracy' not in rows[0]  # chosen among all classes
+
 
 @pytest.mark.parametrize('method, more', [('lwf', ''), ('bic', '--buffer_size 25')])
 def test_without_training_the_network_is_as_it_was(parse, small_digits, method, more):

@@ -132,6 +132,11 @@ def test_validation_samples_leave_training_and_become_the_test_set(stream, name,
         assert sorted(pixels[0]) == sorted(pixels[1] + pixels[2])
 
 
+def test_a_task_without_held_out_samples_is_refused(stream):
+    with refused('task 1', 'test samples'):
+        stream('picture-digits', validation=1).get_data_loaders()
+
+
 @pytest.mark.parametrize('name', BOTH)
 def test_validation_of_all_classes_so_far_and_then_the_real_test_set(stream, name):
     dataset = stream(name, validation=20, validation_mode='complete')
