@@ -38,7 +38,7 @@ class Ens(FrozenModel):
 
     NAME = 'ens'
     REFUSED_FLAGS = dict.fromkeys(
-        ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'lr_scheduler', 'precision'),
+        ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'lr_scheduler'),
         'ENS moves each weight by the sign of its gradient',
     )
     REFUSED_FLAGS |= {'bn': 'the backbone is frozen', 'num_classes': 'it has all of the data set'}

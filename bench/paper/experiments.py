@@ -47,7 +47,7 @@ METRICS = (
 KINDS = 'table', 'figure', 'bars'
 # what rows have that were made before 0.4, when cross-validation within the buffer was a choice
 _BEFORE = {'adapt_prior': 0, 'adapt_averaging': False}
-_OF_SWEEPS = {'base_path', 'results_path', 'seed'}
+_OF_SWEEPS = 'base_path', 'results_path', 'seed'
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -165,7 +165,7 @@ def _flags(merged: dict, row: str) -> dict:
                 f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value'
             )
         flags[name] = value
-    if flags.keys() & _OF_SWEEPS or not {'model', 'dataset'} <= set(flags):
+    if flags.keys() & set(_OF_SWEEPS) or not {'model', 'dataset'} <= set(flags):
         raise InputError(
             f'{row!r}: expected a model and a dataset, and none of {", ".join(_OF_SWEEPS)}'
         )
