@@ -45,8 +45,8 @@ def evaluate(
 
     Class-il: the prediction is the best of all classes seen so far; task-il: of a task's own
     samples (`--validation_mode complete` has others), the best of its classes. A task-aware method
-    (`is_task_aware`) has no class-il accuracy; it is 0. Random state and training mode are left as
-    they were.
+    (`is_task_aware`) has no class-il accuracy, unless all tasks have all classes (domain-il); it is
+    0. Random state and training mode are left as they were.
 
     last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
     return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples.
@@ -62,6 +62,7 @@ def evaluate(
     losses = torch.zeros((), device=model.device)
     count = 0
     task_aware = is_task_aware(model)
+    has_class_il = not task_aware or dataset.SETTING == 'domain-il'
     total = sum(len(loader.dataset) for _, loader in loaders)
     quiet = model.args.non_verbose
     with eval_mode(model.net), track('Evaluating', total=total, quiet=quiet) as progress:
@@ -81,7 +82,7 @@ def evaluate(
                 progress.update(len(labels))
             count += size
             among_seen, in_task = right.tolist()
-            class_il.append(0.0 if task_aware else 100 * among_seen / max(1, size))
+            class_il.append(100 * among_seen / max(1, size) if has_class_il else 0.0)
             task_il.append(100 * in_task / max(1, int(own)))
     mean_loss = (losses.item() / max(1, count),) if return_loss else ()
     return class_il, task_il, *mean_loss

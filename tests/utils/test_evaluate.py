@@ -40,6 +40,7 @@ class Batches(list):
 
 def stream(tasks, c_task, loaders):
     return SimpleNamespace(
+        SETTING='class-il',
         c_task=c_task,
         N_CLASSES=4,
         test_loaders=loaders,
@@ -146,6 +147,9 @@ def test_a_method_for_task_il_alone_gets_the_task_and_has_no_class_il_accuracy()
         [pytest.approx(100 * 2 / 3), 75],
     )
     assert model.tasks == [0, 0, 1, 1]
+    domains = stream([range(4)] * 2, 1, [FIRST, SECOND])
+    domains.SETTING = 'domain-il'
+    assert evaluate(model, domains)[0] == evaluate(Logits(), domains)[0] != [0, 0]
     other = TaskAware()
     other.COMPATIBILITY = ['class-il', 'task-il']
     assert evaluate(other, stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25]
