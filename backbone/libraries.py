@@ -55,10 +55,8 @@ def network_of(weights: str) -> tuple:
         )
     with prefixed(f'--weights {weights}'):
         net, preprocessing = timm_network(name, **arguments)
-    options = {'timm_name': name}
-    if 'img_size' in arguments:
-        options['img_size'] = arguments['img_size']
-    unpublished = 'random' in arguments or 'file' in arguments
+    options = {'timm_name': name} | {k: v for k, v in arguments.items() if k == 'img_size'}
+    unpublished = 'random' in arguments or arguments.get('file')
     return net, preprocessing, options, {} if unpublished else {'saw': 'ImageNet'}
 
 

@@ -263,6 +263,7 @@ class IntegerNetwork(nn.Module):
             'mean': self.mean,
             'golden': self.golden,
             'stages': self.stages,
+            'mirror': self.mirror,
             'about': about,
         }
         archive.write(path, _FORMAT, facts, arrays)
@@ -280,7 +281,8 @@ class IntegerNetwork(nn.Module):
                 numbers = {name: arrays.get(f'{name}{position}') for name in ARRAYS}
                 program.append(Op(kind, tuple(reads), low, high, options, **numbers))
             settings = facts['input_size'], facts['mean'], facts['golden']
-            network = cls(program, *settings, stages=facts.get('stages', ()))
+            wide = facts.get('stages', ()), facts.get('mirror', False)
+            network = cls(program, *settings, *wide)
             return network, dict(facts['about'])
 
 

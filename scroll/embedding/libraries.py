@@ -43,11 +43,11 @@ class LibraryNetwork(nn.Module):
             return self.body(x)
         except (AssertionError, ValueError, RuntimeError) as error:
             size = self.input_size
-            if x.shape[-1] == size:
+            if x.shape[-1] == size and not isinstance(error, AssertionError):
                 raise
             raise InputError(
                 f'the network takes images of {size} pixels, these have {x.shape[-1]}: give '
-                f'--input_size {size}'
+                f'--input_size {size} ({error})'
             ) from error
 
 
@@ -57,6 +57,8 @@ def timm_network(
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
     if random is not None:
         whole('random', random, 0, 2**63 - 1)
+        if file is not None:
+            raise InputError('random and file: give one of them')
     try:
         timm: Any = importlib.import_module('timm')
     except ImportError as error:

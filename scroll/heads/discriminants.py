@@ -27,7 +27,7 @@ PIECE = 18  # bits of products that are multiplied once more
 _SHARE_BITS = 30  # shrinkage is a multiple of 2^-30
 
 
-def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor:
+def lda(statistics: Statistics, shrinkage: float | str) -> LinearPredictor:
     """argmax_c x' S^-1 m_c - m_c' S^-1 m_c / 2 with exact weights, rounded; classes have equal
     priors.
 

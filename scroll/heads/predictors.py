@@ -258,7 +258,7 @@ class System(NamedTuple):
     total: int
 
 
-def ridge_system(statistics: Statistics, targets: str = 'pm1') -> System:
+def ridge_system(statistics: Statistics, targets: str) -> System:
     """Return the sums of x = [u; 1] and targets t, of `ridge`; InputError: nothing seen."""
     check_seen(statistics)
     each = len(statistics.classes) if targets == 'pm1' else 1  # each target is +-1, or one is 1
@@ -340,7 +340,7 @@ def least_evened(statistics: Statistics) -> float:
     return max(least_shift(np.diag(variances)), rounding) / GRID**2
 
 
-def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
+def random_weights(statistics: Statistics, seed: int) -> LinearPredictor:
     """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as in a new linear layer."""
     check_seen(statistics)
     uniform = numpy_stream(seed, 'initialisation').random(statistics.sums.shape)

@@ -28,7 +28,7 @@ from scroll.ground.tables import names_of, numbers_of, warn_of_half
 from scroll.heads.registry import empty_statistics
 from scroll.heads.scaling import fit_scale
 from scroll.learners.fitted_head import FittedHead, Predictor, adapt_head, fit_head
-from scroll.learners.state import AT_ONCE, State, check_samples
+from scroll.learners.state import State, check_samples
 from scroll.sums.exemplars import ExemplarBuffer
 from scroll.sums.learned_keys import LearnedKeys
 from scroll.sums.statistics import Statistics
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
 _BLOCK = 1 << 13  # samples of `out_of_sample` at once
+_AT_ONCE = 1 << 16  # samples counted at once
 
 
 class NotLearned(InputError, AttributeError):
@@ -263,7 +264,7 @@ class Scroll(Locked):
             labels = _some_labels(y, len(X))
             state = self._state or self.empty_state(X.shape[1], names)
             # a buffer chooses among all of them; sums take blocks, and less memory
-            size = AT_ONCE if state.buffer is None else len(X)
+            size = _AT_ONCE if state.buffer is None else len(X)
             for start in range(0, len(X), size):
                 block = slice(start, start + size)
                 rows = self._quantised(X[block], start)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from scroll.adaptation.training import AdaptedPredictor
 
 KIND = 'scroll-state-1'
-AT_ONCE = 1 << 16  # samples counted at once
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,7 @@ class State:
             raise InputError(f'there are {len(samples)} samples and {len(features)} features')
         if out.buffer is not None:
             out.buffer.check(samples)
-        for start in range(0, len(labels), AT_ONCE):
-            block = slice(start, start + AT_ONCE)
-            out.statistics.add(features[block], labels[block])
+        out.statistics.add(features, labels)
         if out.buffer is not None:
             out.buffer.update(keys, features, samples, labels, out.statistics)
         if out.keys is not None:

@@ -161,6 +161,8 @@ def test_weights_that_cannot_be_had_are_one_line(cache):
         (lambda: Embedder.from_timm('test_vit', random=-1), 'random -1'),
         (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'no such file'),
         (lambda: Embedder.from_timm('test_convnext', random=0, img_size=32), 'img_size'),
+        (lambda: Embedder.from_timm('test_vit', random=0, img_size=100), 'divisible'),
+        (lambda: Embedder.from_timm('test_vit', random=0, file='x'), 'random and file'),
         (lambda: Embedder.from_timm('test_vit', random=0, dtype='integer'), 'IntegerNetwork'),
     ],
 )

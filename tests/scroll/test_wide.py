@@ -11,6 +11,7 @@ from backbone import weights
 from scroll import Adaptation, Scroll
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
+from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.wide import WideNetwork
 from scroll.exports.tensors import export
 from scroll.ground.grid import GRID, quantise
@@ -86,6 +87,12 @@ def test_exported_they_predict_the_same(small, tmp_path):
     logits, label = torch.export.load(tmp_path / 'out/f_T.pt2').module()(torch.from_numpy(IMAGES))
     assert np.array_equal(learner.classes_[label], learner.predict(IMAGES))
     assert np.array_equal(logits, learner.decision_function(IMAGES))
+
+
+def test_files_of_integer_networks_say_that_there_is_a_mirror(tmp_path):
+    net = weights.embedder('small', stages=(2,), mirror=True).net
+    net.save(tmp_path / 'net.npz', {})
+    assert IntegerNetwork.load(tmp_path / 'net.npz')[0].digest() == net.digest()
 
 
 @pytest.mark.parametrize(
