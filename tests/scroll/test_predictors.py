@@ -173,7 +173,9 @@ def test_digests_and_logits_are_those_of_another_machine():
     assert there.strip() == fingerprint()
 
 
-@pytest.mark.parametrize('head', [lda, ncc, random_weights, ridge_system])
-def test_before_the_first_sample_there_is_no_head(head):
+@pytest.mark.parametrize(
+    'head, more', [(lda, ['oas']), (ncc, []), (random_weights, [0]), (ridge_system, ['pm1'])]
+)
+def test_before_the_first_sample_there_is_no_head(head, more):
     with refused('first sample'):
-        head(Statistics(8))
+        head(Statistics(8), *more)
