@@ -5,8 +5,11 @@
 # integers: committed certificates, checked on the GPU. resnet12, resnet18: the paper's backbones; table_2: with that ResNet12.
 # table_1: its offline baselines. GPU, GPUS (one that runs share several times), SEEDS, OUT (weights) are variables.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-python=${PYTHON:-.venv/bin/python}
+unset CDPATH            # with it, cd prints and may lead elsewhere
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=$(command -v "${PYTHON:-$root/.venv/bin/python}") || { echo "gpu.sh: PYTHON=${PYTHON:-}: no such command" >&2; exit 2; }
+python=$(realpath --no-symlinks "$python")
+cd "$root"
 gpu=${GPU:-0}
 out=${OUT:-data/gpu}
 mkdir -p "$out"

@@ -168,8 +168,8 @@ def forks(args) -> None:
         root = args.path / repository.replace('/', '+')
         if not root.is_dir():
             source = f'https://github.com/{repository}'
-            subprocess.run(['git', 'clone', '-q', source, root], check=True)
-        subprocess.run(['git', 'checkout', '-q', about['commit']], cwd=root, check=True)
+            git('clone', '-q', source, root)
+        git('-C', root, 'checkout', '-q', about['commit'])
         common = [] if 'dataset' in about else args.flags  # its data set may bring a network
         for model, flags in about['models'].items():
             own = Namespace(**vars(args) | {'path': root, 'flags': common + (flags or '').split()})
@@ -178,9 +178,15 @@ def forks(args) -> None:
     judge(args.out / 'forks.csv', jobs)
 
 
+def git(*words) -> None:
+    """Run git, which prints what goes wrong."""
+    if subprocess.run(['git', *words], check=False).returncode:
+        raise InputError(f'git {" ".join(map(str, words))} fails')
+
+
 def judge(path: Path, jobs: list) -> None:
     """Append a row for each (kind, name, *what `verdict_of` takes) that has none."""
-    done = {(row['kind'], row['name']) for row in read_rows(path, [])}
+    done = {(row['kind'], row['name']) for row in read_rows(path)}
     jobs = [job for job in jobs if job[:2] not in done]
     for kind, name, *trial in track('Models and data sets', jobs):
         verdict, reason = verdict_of(*trial)
@@ -194,7 +200,7 @@ def compare(args) -> None:
         raise InputError('compare: --models says which methods')
     path = args.out / 'compare.csv'
     flags = ' '.join([*args.flags, *args.ours])
-    before = [row for row in read_rows(path, []) if row['model'] in args.models]
+    before = [row for row in read_rows(path) if row['model'] in args.models]
     others = {row['flags'] for row in before} - {flags}
     if others:
         raise InputError(f'{path} has runs with other flags ({min(others)}): give another --out')

@@ -5,8 +5,11 @@
 #   scripts/same_everywhere.sh results/certificates/seq-digits.json
 #   WAYS='oneDNN*' scripts/same_everywhere.sh results/certificates/seq-digits-f-star.json --adapt 1
 set -euo pipefail
+unset CDPATH            # with it, cd prints and may lead elsewhere
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-$(ls "$root/.venv/bin/python" 2> /dev/null || echo python)}    # a venv of your own: its python
+python=$(command -v "$python") || { echo "same_everywhere.sh: PYTHON=${PYTHON:-}: no such command" >&2; exit 2; }
+python=$(realpath --no-symlinks "$python")
 [ $# -gt 0 ] || { echo 'same_everywhere.sh: give the file of a certificate' >&2; exit 2; }
 certificate=$(realpath "$1")
 shift
@@ -26,7 +29,7 @@ check() {       # name of the way, its variables, its flags
     [[ " ${flags[*]} " == *' --device '* ]] || flags+=(--device cpu)
     [[ " ${flags[*]} " == *' --num_threads '* ]] || flags+=(--num_threads 1)
     said=$(env "${variables[@]}" "$python" "${program[@]}" --check "$certificate" "${flags[@]}" 2>&1) || code=$?
-    (( code != 2 )) || { tail -n 1 <<< "$said" >&2; exit 2; }       # no certificate, or flags that are none
+    (( code < 2 )) || { tail -n 1 <<< "$said" >&2; exit 2; }        # no certificate, flags that are none, or killed
     echo "| $name | $(tail -n 1 <<< "$said" | sed 's/^ *//') | $((SECONDS - began)) |"
     (( code <= worst )) || worst=$code
 }
