@@ -47,7 +47,6 @@ class ResNet12(StagedBackbone):
                 f'width={width}: must be even and positive, since stage 2 has 2.5 times as many '
                 'channels'
             )
-        self.width = width
         self.num_classes = num_classes
         self.feature_dim = 10 * width
         channels = [3, width, width * 5 // 2, 5 * width, 10 * width]

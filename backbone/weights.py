@@ -98,8 +98,8 @@ def save(
         'backbone': backbone,
         'options': options,
         'input_size': input_size,
-        'mean': list(mean),
-        'std': list(std),
+        'mean': mean,
+        'std': std,
         'info': info,
     }
     metadata = {'about': json.dumps(about, sort_keys=True)}
@@ -250,13 +250,11 @@ def _read_safetensors(path: Path) -> dict:
         return checkpoints.from_state_dict(values)
     try:
         if about['format'] != _FORMAT or len(about['mean']) != 3:
-            raise InputError('another format')
+            raise ValueError('another format')
         options = dict(about['options'])
         info = dict(about['info'])
         backbone = normalise(about['backbone'])
-        preprocessing = Preprocessing(
-            about['input_size'], tuple(about['mean']), tuple(about['std'])
-        )
+        preprocessing = Preprocessing(about['input_size'], about['mean'], about['std'])
         if backbone == 'resnet18' and 'width' in options:  # as the shipped files call it
             backbone = 'resnet18-md'
         PLUGINS.check(backbone)

@@ -17,13 +17,11 @@ from scroll.ground.errors import InputError
 
 def read_yaml(path: Path) -> dict:
     """A YAML mapping; InputError if the file is damaged or something else."""
-    try:
+    from scroll.ground.archive import read_errors
+
+    with read_errors(path):
         status = path.stat()
         return copy.deepcopy(_read_yaml(path, status.st_mtime_ns, status.st_size))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            f'{path}: cannot be read as YAML ({" ".join(str(error).split())})'
-        ) from error
 
 
 @cache
@@ -44,12 +42,9 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
 
     with open_file(path) as file:
         text = file.read().decode()
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader)):
-            raise ValueError('it has aliases: write the values out')  # a few could fill the memory
-        content = yaml.load(text, Loader) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(error) from error
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader)):
+        raise ValueError('it has aliases: write the values out')  # a few could fill the memory
+    content = yaml.load(text, Loader) or {}
     if not isinstance(content, dict):
         raise ValueError(f'expected a mapping, found {type(content).__name__}')
     return content
@@ -200,7 +195,7 @@ def dataset_config(dataset: str, which: str | None) -> Source:
     if path is not None:
         values = read_yaml(path)
         if isinstance(nested := values.get('backbone'), dict):  # {type: ..., args: {...}}
-            values |= {'backbone': nested.get('type'), **nested.get('args', {})}
+            values |= {'backbone': nested.get('type'), **(nested.get('args') or {})}
         return Source(_shown(path), values)
     if which is not None:
         raise InputError(

@@ -138,10 +138,6 @@ class PluginFolder:
         offers = self.files().get(key.removeprefix(MAMMOTH), [])
         return [offer for offer in offers if offer.rank == 2 or not key.startswith(MAMMOTH)]
 
-    def is_ours(self, name: str) -> bool:
-        """Return whether what a name stands for comes with this project."""
-        return any(offer.rank == 1 for offer in self.offers(name)[:1])
-
     def is_theirs(self, name: str) -> bool:
         """Return whether what a name stands for is the checkout's."""
         return any(offer.rank == 2 for offer in self.offers(name)[:1])

@@ -18,7 +18,7 @@ from scroll.ground.errors import InputError
 
 FILE = 'mean_accs.csv'
 csv.field_size_limit(2**31 - 1)  # a curve may be longer than csv expects
-_LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
+LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
 
 
 def check_writable(folder: Path) -> None:
@@ -26,7 +26,7 @@ def check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        read_rows(folder / FILE, [])
+        read_rows(folder / FILE)
     except OSError as error:
         raise InputError(
             f'results cannot be written to {error.filename or folder} ({error.strerror}): '
@@ -38,7 +38,7 @@ def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
     """Add the row of a run, unless it is there; returns the file. None becomes an empty cell."""
     path = folder / name
     with alone(path):
-        rows = read_rows(path, [])
+        rows = read_rows(path)
         if 'run' in row and any(known.get('run') == str(row['run']) for known in rows):
             return path  # written just before the run was interrupted
         rows.append({name: '' if value is None else str(value) for name, value in row.items()})
@@ -47,18 +47,18 @@ def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
     return path
 
 
-def read_rows(path: Path, of_none: list | None = None) -> list:
-    """All rows as dicts of text; of_none: where there is no file. InputError if it is not a results
+def read_rows(path: Path) -> list:
+    """All rows as dicts of text; none where there is no file. InputError if it is not a results
     file.
     """
-    if of_none is not None and not path.exists():
-        return of_none
+    if not path.exists():
+        return []
     try:
         with open_file(path) as file:
             text = io.TextIOWrapper(file, 'utf-8-sig', newline='')
             reader = csv.DictReader(text, restval='', strict=True)
+            columns = reader.fieldnames or []
             rows = list(reader)
-        columns = reader.fieldnames or []
         if len(set(columns)) < len(columns) or any(None in row for row in rows):
             raise csv.Error('columns of one name, or cells without a column')
     except (UnicodeDecodeError, csv.Error) as error:
@@ -71,7 +71,7 @@ def column_order(names) -> list:
     tasks = sorted(
         (name for name in names if re.fullmatch(r'task\d+', name)), key=lambda name: int(name[4:])
     )
-    return list(dict.fromkeys([*tasks, *(name for name in _LEADING if name in names), *names]))
+    return list(dict.fromkeys([*tasks, *(name for name in LEADING if name in names), *names]))
 
 
 def _as_text(rows: list) -> bytes:

@@ -1,5 +1,6 @@
 """Sequential CIFAR-10: 50,000 training and 10,000 test images, 10 classes, 32x32, 5 tasks."""
 
+from backbone.checkpoints import CIFAR10
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 
@@ -13,8 +14,7 @@ class SequentialCIFAR10(ScheduledDataset):
     N_CLASSES = 10
     SIZE = (32, 32)
     DEFAULT_SPLITS = 5
-    MEAN = (0.4914, 0.4822, 0.4465)
-    STD = (0.2470, 0.2435, 0.2615)
+    MEAN, STD = CIFAR10
 
     @classmethod
     def read(cls, args):

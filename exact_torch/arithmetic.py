@@ -41,7 +41,7 @@ _EXACT_OPERATIONS = """
     view _unsafe_view reshape permute transpose t slice select cat stack expand clone unbind split
     squeeze split_with_sizes unsqueeze index index_select gather constant_pad_nd flip roll where
     masked_fill detach alias repeat unfold select_backward slice_backward as_strided embedding
-    _to_copy copy_ fill_ zero_ zeros ones full empty zeros_like ones_like full_like empty_like
+    _to_copy copy fill zero zeros ones full empty zeros_like ones_like full_like empty_like
     new_zeros new_ones new_full new_empty empty_strided new_empty_strided lift_fresh
     _local_scalar_dense scalar_tensor nll_loss_backward mul neg abs relu clamp clamp_min clamp_max
     hardtanh leaky_relu maximum minimum sign floor ceil round threshold_backward hardtanh_backward
@@ -84,19 +84,19 @@ class ExactArithmetic(TorchDispatchMode):
         name = func.__name__.split('.')[0]
         plain = name.removesuffix('_')
         dtypes = _floating_types(args)
+        out = None
         if plain in self._replacements and dtypes == {torch.float32}:
             out = self._replacements[plain](*args, **kwargs)
-            if out is not None:
-                return args[0].copy_(out) if plain != name else out
-        if plain in REPLACEMENTS and dtypes:
+        if out is None and plain in REPLACEMENTS and dtypes:
             try:
                 out = _replaced(REPLACEMENTS[plain], dtypes, args, kwargs)
             except TypeError as error:  # an argument that it does not have, as `out`
                 raise NotExact(
                     f'{name}: not known to be exact with these arguments ({error})'
                 ) from error
+        if out is not None:
             return args[0].copy_(out) if plain != name else out
-        if plain in _ALREADY_EXACT or name in _ALREADY_EXACT:
+        if plain in _ALREADY_EXACT:
             return func(*args, **kwargs)
         with self:
             out = func.decompose(*args, **kwargs)

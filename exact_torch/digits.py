@@ -159,7 +159,9 @@ def _channel_weights(weight: torch.Tensor) -> tuple:
 def _convolved(x, weight, stride, padding, dilation, groups: int, kernels: bool):
     """A convolution of few terms: an activation of 14 bits, and both digits of a weight."""
     high, low, unit, units = _channel_weights(weight)
-    there, back = _scales(x, (1 << 13) - 1, (2, 3) if weight.shape[1] == 1 < groups else (1, 2, 3))
+    there, back = _scales(
+        x, (1 << 13) - 1, (2, 3) if groups == len(weight) == x.shape[1] else (1, 2, 3)
+    )
     dtype = torch.float32 if kernels else torch.float64
     place = None, stride, padding, dilation, groups
     whole = (x * there).round_().to(dtype)
@@ -228,7 +230,8 @@ def _exponentials(device: torch.device) -> torch.Tensor:
 def _attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    if attn_mask is not None or dropout_p or is_causal or query.shape[:-2] != key.shape[:-2]:
+    plain = query.dim() > 2 and query.shape[:-2] == key.shape[:-2]
+    if attn_mask is not None or dropout_p or is_causal or not plain:
         return None
     count, width = key.shape[-2:]
     scale = _STEP * (width**-0.5 if scale is None else scale)

@@ -46,8 +46,8 @@ def _normalised(x, dims, eps):
 
 
 def _scaled(x, weight, bias):
-    x = x if weight is None else x * weight
-    return x if bias is None else x + bias
+    x = x if weight is None else x.mul_(weight)
+    return x if bias is None else x.add_(bias)
 
 
 @replaces('native_layer_norm')
@@ -74,8 +74,8 @@ def _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, 
     if not training:
         gain = rsqrt(running_var + eps)
         gain = gain if weight is None else gain * weight
-        out = (x - _channelwise(running_mean, x)).mul_(_channelwise(gain, x))
-        out = out if bias is None else out.add_(_channelwise(bias, x))
+        out = x - _channelwise(running_mean, x)
+        out = _scaled(out, _channelwise(gain, x), _channelwise(bias, x))
         return out, x.new_zeros(0), x.new_zeros(0)
     out, middle, variance, inverse = _normalised(x, [0, *range(2, x.dim())], eps)
     middle = middle.flatten()

@@ -20,7 +20,7 @@ _LIMITS = (
 )
 
 
-def kind_of_machine(device: torch.device | str = 'cpu') -> str:
+def kind_of_machine(device: torch.device | str) -> str:
     """The processor and its vector instructions, as torch uses them, or the name of the GPU; which
     of these the environment rules out; that oneDNN or cuDNN is off; which float32 products may
     round their factors."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MOST = {'product': 193_000, 'tests': 212_700}  # tokens; comments, docstrings and line ends are free
+MOST = {'product': 193_000, 'tests': 213_500}  # tokens; comments, docstrings and line ends are free
 FREE = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -24,9 +24,14 @@ FREE = {
 def tokens(path):
     # a string of three quotes at the start of a statement is a docstring
     count = 0
+    formatted = 0  # from Python 3.12 on an f-string is several tokens
     starts = True
     with path.open('rb') as file:
         for token in tokenize.tokenize(file.readline):
+            kind = tokenize.tok_name[token.type]
+            formatted += {'FSTRING_START': 1, 'FSTRING_END': -1}.get(kind, 0)
+            if formatted:
+                continue
             if token.type in FREE:
                 starts = starts or token.type in (
                     tokenize.NEWLINE,

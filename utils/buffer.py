@@ -66,9 +66,7 @@ class Buffer:
         self.raw = raw
         self.generator = np.random.default_rng(np.random.randint(2**31) if seed is None else seed)
         self.sample_selection_fn = STRATEGIES[sample_selection_strategy]
-        self.num_seen_examples = 0
-        self.classes_seen = set()
-        self._filled = 0
+        self.empty()
 
     def __len__(self) -> int:
         return min(self._filled, self.buffer_size)

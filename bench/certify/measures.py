@@ -216,10 +216,8 @@ class Summary:
 
 
 def summary(accuracies) -> Summary:
-    """How accuracies (R,) differ; InputError of none."""
+    """How accuracies (R,), R > 0, differ."""
     a = np.asarray(accuracies, np.float64)
-    if not len(a):
-        raise InputError('there are no accuracies to compare')
     worst = float(a.min())
     best = float(a.max())
     mean = min(max(float(a.mean()), worst), best)  # rounding must not make equal ones differ

@@ -25,7 +25,7 @@ class Store:
         with write_errors(folder, '--out'):
             (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
             self.path.touch()
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_text(errors='replace').splitlines():
             with suppress(ValueError, KeyError, TypeError):  # killed while it wrote this line
                 kept = json.loads(line)
                 self.rows[kept['key']] = kept['row']
@@ -66,7 +66,7 @@ def keep_rows(path: Path, columns, model: str, rows: list) -> None:
     """Put a method's rows into a CSV file in place of its earlier ones. InputError if it
     cannot be written."""
     with alone(path), read_errors(path):  # of several methods at once none loses its rows
-        kept = [row for row in read_rows(path, []) if row['model'] != model]
+        kept = [row for row in read_rows(path) if row['model'] != model]
         kept += [{**row, 'model': model} for row in rows]
         kept.sort(key=lambda row: row['model'])
         table = pd.DataFrame(kept, columns=list(columns), dtype=object)

@@ -73,6 +73,7 @@ def _typed(parser: ArgumentParser, action, value, where: str):
     items = []
     for item in value if many else [value]:
         word = int(item) if isinstance(item, bool) and action.type else item
+        word = word if action.nargs == 0 else str(word)
         try:
             items.append(parser._get_value(action, word))
             parser._check_value(action, items[-1])

@@ -103,12 +103,8 @@ def load(path) -> Experiment:
     """Read an experiment; InputError, in one line, for anything that is wrong in its file."""
     path = Path(path)
     content = read_yaml(path)
-    try:
+    with read_errors(path):
         return _experiment(path, content)
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise InputError(
-            f'{path}: not of the form of the files in experiments/: {error}'
-        ) from error
 
 
 def _experiment(path: Path, content: dict) -> Experiment:
@@ -198,7 +194,7 @@ def cell_rows(folder: Path, name: str) -> dict:
     by_cell = {}
     path = folder / f'{name}.csv'
     with read_errors(path):
-        for row in read_rows(path, []):
+        for row in read_rows(path):
             for metric in METRICS:
                 float(row.get(metric) or 0)
             by_cell.setdefault((row['row'], row['column']), []).append(row)

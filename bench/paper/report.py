@@ -33,7 +33,7 @@ from bench.paper.grids import SPACES
 from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from scroll.ground.archive import alone, write_text
+from scroll.ground.archive import alone, read_errors, write_text
 from scroll.ground.errors import InputError
 
 _FIRST = (
@@ -185,9 +185,10 @@ class Report:
 
         experiment = self.get(name)
         runs = self.rows(name)
-        findings = [
-            claims.judge(claim, experiment, self.get, runs_of) for claim in experiment.claims
-        ]
+        with read_errors(experiment.path):
+            findings = [
+                claims.judge(claim, experiment, self.get, runs_of) for claim in experiment.claims
+            ]
         self.findings[name] = findings
         folder = self.out / 'tables'
         picture = folder / f'{name}.png'

@@ -149,7 +149,7 @@ def parse_args(argv: list) -> tuple[argparse.Namespace, dict]:
     values = options.extra[1::2]
     if (
         len(names) > len(values)
-        or not all(name.startswith('--') for name in names)
+        or not all(name.startswith('--') and '=' not in name for name in names)
         or set(names) & {'--seed', '--disable_log'}
     ):
         raise InputError(

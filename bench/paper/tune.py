@@ -98,7 +98,7 @@ def parse_options(words=None) -> tuple:
     flag('--base_path', default='./data/')
     flag('--out', default='results/tuning', help='folder of the rows of trials')
     options, flags = parser.parse_known_args(words)
-    if len(flags) % 2:
+    if len(flags) % 2 or any('=' in name for name in flags[::2]):
         raise InputError(f'{" ".join(flags)}: expected flags of main.py with one value each')
     return options, flags
 
@@ -149,7 +149,7 @@ class Tuning:
         if options.weights != 'none':
             self.psi = weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
-        self.rows = read_rows(self.path, [])
+        self.rows = read_rows(self.path)
         self.stream = functools.cache(self.stream)
         self.samples = functools.cache(self.samples)
 

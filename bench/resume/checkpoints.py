@@ -22,14 +22,13 @@ import numpy as np
 import torch
 
 from bench.resume.run_state import Incomplete, Position, RunState
-from bench.resume.state import loading
 from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.mammoth import PACKAGES, checkout
 from core.plugins import MAMMOTH, ROOT
 from core.torch_files import load_torch
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from scroll.ground.archive import atomic_write, sha256, take_lock
+from scroll.ground.archive import atomic_write, read_errors, sha256, take_lock
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
 from utils import to_parsable_obj
@@ -90,7 +89,7 @@ class Checkpoints:
         except InputError as error:
             print(f'{error}; the run starts over')
             return None
-        with loading(f'{self.path} (--resume never starts over)'):
+        with read_errors(f'{self.path} (--resume never starts over)'):
             was = content['about']
             now = self.about
             changed = [name for name, old in was.items() if now.get(name, old) != old]

@@ -14,11 +14,10 @@ import torch
 
 from bench.resume.checkpoints import write
 from bench.resume.run_state import Incomplete, Position
-from bench.resume.state import loading
 from core.environment import warn_once
 from core.plugins import MAMMOTH, normalise
 from core.torch_files import IGNORED, load_torch
-from scroll.ground.archive import write_errors
+from scroll.ground.archive import read_errors, write_errors
 from scroll.ground.errors import InputError
 from utils import to_parsable_obj
 
@@ -88,7 +87,7 @@ def save(state, args, arguments: dict, task: int) -> None:
 def read(path) -> dict:
     """The content of such a file, or of one that Mammoth wrote, its arguments as a dict.
     InputError: it is neither."""
-    with loading(f'--loadcheck {path}'):
+    with read_errors(f'--loadcheck {path}'):
         if not Path(path).is_file():
             raise InputError('there is no such file')
         content = load_torch(path)
@@ -105,7 +104,7 @@ def load(state, args) -> Position:
         return Position()
     content = read(args.loadcheck)
     first = args.start_from or 0
-    with loading(f'--loadcheck {args.loadcheck}'):
+    with read_errors(f'--loadcheck {args.loadcheck}'):
         if content.get('run') is not None and (first or args.inference_only):
             return _resume(state, args, content, first)
         if first and content.get('results'):  # the accuracies on the tasks before
@@ -126,7 +125,7 @@ def load_weights(model, dataset, args) -> None:
     if args.loadcheck is None:
         return
     content = read(args.loadcheck)
-    with loading(f'--loadcheck {args.loadcheck}'):
+    with read_errors(f'--loadcheck {args.loadcheck}'):
         of = normalise(content['args'].get('model')).removeprefix(MAMMOTH)
         _load_tensors(model, content['model'], of == normalise(model.NAME))
         if 'buffer' in content and hasattr(model, 'load_buffer') and hasattr(model, 'buffer'):
@@ -189,7 +188,8 @@ def _load_buffer(model, dataset, content) -> None:
         and not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES
     ):
         raise InputError(f'labels of its buffer should be of {dataset.N_CLASSES} classes')
-    if examples is not None and getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images'):
+    has_images = hasattr(dataset, 'images') and not hasattr(dataset, 'num_inputs')
+    if examples is not None and getattr(model.buffer, 'raw', False) and has_images:
         if examples.is_floating_point():
             examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
         if examples.dtype != torch.uint8 or examples.shape[1:3] != tuple(dataset.SIZE):

@@ -9,13 +9,12 @@ attributes; of a loader its place.
 import collections
 import copy
 import types
-from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import nn
 
-from scroll.ground.errors import InputError, prefixed
+from scroll.ground.archive import read_errors
 
 KIND = '__kind__'  # key of a packed value that is more than plain data
 _OF_THE_RUN = {
@@ -29,7 +28,7 @@ _OF_THE_RUN = {
     'psi_digest',
     *vars(nn.Module()),
 }
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, str, type(None), torch.Size)
 _CONSTANT = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -59,7 +58,7 @@ def load_model_state(model: nn.Module, state: dict, stream=()) -> None:
     registered = True
     for name, packed in state.items():
         registered = registered and name not in plain  # these come last in `members`
-        with loading(name):
+        with read_errors(name):
             value = unpack(packed, getattr(model, name, None), model, stream)
             if registered and isinstance(value, torch.Tensor) and not hasattr(model, name):
                 model.register_buffer(name, value)  # as a method may do with what it learns
@@ -67,22 +66,6 @@ def load_model_state(model: nn.Module, state: dict, stream=()) -> None:
                 model._buffers[name] = value.to(model.device)
             else:
                 setattr(model, name, value)
-
-
-@contextmanager
-def loading(what):
-    """Errors in the block are InputErrors that begin with what is loaded, also of hostile or
-    damaged data.
-    """
-    with prefixed(what):
-        try:
-            yield
-        except InputError:
-            raise
-        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise InputError(
-                f'does not fit this run ({" ".join(str(error).split())[:300]})'
-            ) from error
 
 
 class Packer:
@@ -132,8 +115,6 @@ class Packer:
             texts = value.dtype.kind in 'US'
             values = value.tolist() if texts else torch.from_numpy(np.require(value, None, 'CW'))
             return {KIND: 'array', 'dtype': value.dtype.str, 'shape': value.shape, 'values': values}
-        if isinstance(value, torch.Size):
-            value = tuple(value)
         if type(value) in (list, tuple, set):
             return type(value)(self.pack(item, f'{path}.{i}') for i, item in enumerate(value))
         if isinstance(value, dict):

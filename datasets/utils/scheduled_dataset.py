@@ -10,7 +10,7 @@ import torch
 from backbone import weights
 from core.arguments import whole
 from core.environment import warn_once
-from core.plugins import FOLDERS
+from core.plugins import FOLDERS, is_shipped
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
@@ -161,7 +161,7 @@ class ScheduledDataset(ContinualDataset):
         """True if labels count up as classes come: for methods that are not of this project.
 
         Like Mammoth's, they may take the classes of a task for a range."""
-        return not (self.schedule.task_free or FOLDERS['models'].is_ours(self.args.model))
+        return not (self.schedule.task_free or is_shipped(FOLDERS['models'].get(self.args)))
 
     @classmethod
     def schedule_spec(cls, args) -> str:
@@ -275,7 +275,7 @@ def _schedule_of(owner, args) -> str:
         return 'split:1'
     if args.inc:
         return f'inc:{args.inc},b={args.b or 0}'
-    if args.schedule:
+    if args.schedule is not None:
         return args.schedule
     constants = vars(owner)
     splits = args.n_splits or constants.get('N_TASKS')

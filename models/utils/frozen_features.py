@@ -43,7 +43,7 @@ class FrozenModel(ContinualModel):
         return []  # the backbone is frozen
 
     def end_eval(self, dataset, accs):
-        if self.current_task == self.n_tasks:
+        if self.current_task == (self.args.stop_after or self.n_tasks):
             self.embedder.flush()
 
 
@@ -134,7 +134,7 @@ class GivenFeatures:
     def flush(self) -> None:
         """There is no cache."""
 
-    def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
+    def __call__(self, samples, progress=None) -> tuple:
         """(int32 (N, d), keys uint64 (N,)) of quantised or unit features on the grid."""
         units = as_images(torch.as_tensor(samples))
         if progress:

@@ -24,9 +24,7 @@ def softened_cross_entropy(
     """-sum softmax(teacher / T) log softmax(student / T), mean over samples (Hinton et al. 2015).
 
     Without their factor T^2."""
-    p = F.softmax(teacher / temperature, dim=1)
-    log_q = F.log_softmax(student / temperature, dim=1)
-    return -(p * log_q).sum(dim=1).mean()
+    return F.cross_entropy(student / temperature, F.softmax(teacher / temperature, dim=1))
 
 
 def frozen_copy(net: nn.Module) -> nn.Module:

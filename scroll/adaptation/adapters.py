@@ -81,11 +81,6 @@ class _Adapter(nn.Module):
         self.layer: Any = layer
 
     @property
-    def weight(self) -> torch.Tensor:
-        """The weight of the sum, for networks that use the weights of their layers themselves."""
-        raise NotImplementedError
-
-    @property
     def bias(self) -> torch.Tensor | None:
         """The bias of the layer, which has no adapter."""
         return self.layer.bias
@@ -93,12 +88,6 @@ class _Adapter(nn.Module):
     def _with_gain(self, kernel: torch.Tensor) -> torch.Tensor:
         gain = getattr(self.layer, 'gain', None)
         return kernel if gain is None else gain.view(-1, *[1] * (kernel.dim() - 1)) * kernel
-
-    def folded(self) -> nn.Module:
-        """One layer with the same output."""
-        with torch.no_grad():
-            self.layer.weight.data = self.weight
-        return self.layer
 
 
 class ParallelAdapter(_Adapter):
@@ -156,7 +145,7 @@ def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Return whether a layer does what layers of this kind do: subclasses may use their weight in
     another way.
     """
-    return isinstance(module, kind) and type(module).forward is kind.forward
+    return type(module).forward is kind.forward
 
 
 def _is_pointwise(module: nn.Module) -> bool:
@@ -249,5 +238,7 @@ def fold(net: nn.Module) -> nn.Module:
     """Replace each layer of `net` that has an adapter by one layer of the same output, in place."""
     for name, module in list(net.named_modules()):
         if isinstance(module, _Adapter):
-            net.set_submodule(name, module.folded())
+            with torch.no_grad():
+                module.layer.weight.data = module.weight
+            net.set_submodule(name, module.layer)
     return net

@@ -28,6 +28,7 @@ import contextlib
 import copy
 import hashlib
 import itertools
+from dataclasses import dataclass
 from functools import partial
 from math import fsum, log2, pi, sqrt
 from typing import Any
@@ -59,6 +60,7 @@ _LENGTH = 4.0  # of ridge's weights on unit features
 _RECENT = 3  # weight of the last parameters in their mean, times the updates (Shamir, Zhang 2013)
 
 
+@dataclass(eq=False)
 class AdaptedPredictor:
     """f*: an adapted network and classifier.
 
@@ -74,21 +76,21 @@ class AdaptedPredictor:
         made_on: the machine on which it has the same bits.
         exact: whether that is every machine."""
 
-    def __init__(
-        self, predictor, weight, bias, forms, scale, embedder, initial_scale, losses, mode, made_on
-    ):
-        self.classes = predictor.classes
-        self.lift = predictor.lift
-        self.forms = forms
-        self.weight = weight
-        self.bias = bias
-        self.scale = float(scale)
-        self.embedder = embedder
-        self.initial_scale = float(initial_scale)
-        self.losses = losses
-        self.mode = mode
-        self.made_on = made_on
-        self.exact = made_on == _EVERYWHERE
+    classes: np.ndarray
+    lift: Lift | None
+    weight: np.ndarray
+    bias: np.ndarray
+    forms: np.ndarray | None
+    scale: float
+    embedder: Embedder | None
+    initial_scale: float
+    losses: np.ndarray
+    mode: str
+    made_on: str
+
+    @property
+    def exact(self) -> bool:
+        return self.made_on == _EVERYWHERE
 
     def decision_function(self, x) -> np.ndarray:
         """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features
@@ -139,8 +141,6 @@ def adapt(
         progress: called after each update with its loss tensor.
         left_out: float (m, K), f_T's leave-one-out logits on the exemplars, of which the scale and
             the targets are made; default: its logits as they are."""
-    if settings.mode == 'none':
-        raise InputError('adaptation mode none: there is no f*, use f_T')
     check_single(embedder, 'adaptation')
     mode = (
         'classifier' if embedder is None else mode_for(settings, embedder.pristine, len(exemplars))
@@ -160,7 +160,9 @@ def adapt(
     if better_than_guessing(left_out, columns):
         fitted = fit_scale(left_out, columns)
         way = len(columns) / (len(columns) + settings.prior)
-        targets = _mixed(targets, left_out, fitted, way)
+        known = np.isfinite(left_out[targets > 0])  # without the sample, too
+        mixed = way * targets + (1 - way) * probabilities(left_out, fitted)
+        targets = np.where(known[:, None], mixed, targets)
         if settings.calibrate:
             unit = _unit(predictor)
             scale = fitted / unit
@@ -181,8 +183,8 @@ def adapt(
             progress(losses[-1])
     values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
     f_star = trained.result(predictor, embedder, scale, values, mode, way)
-    first = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
-    if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(first)).all()):
+    first = f_star.decision_function(exemplars.samples[:1])
+    if not (np.isfinite(values).all() and np.isfinite(first).all()):
         raise InputError(
             f'adaptation diverged within {len(losses)} updates: lower the learning rates'
         )
@@ -201,18 +203,9 @@ def _unit(predictor) -> float:
     """The power of two that brings the weights of a predictor's classes, less their mean, to about
     `_LENGTH`: heads differ in it by factors of a thousand, and steps of AdaDelta do not."""
     weight = predictor.linear[0]
-    moved = weight - np.add.accumulate(weight, axis=0)[-1] / len(weight)
+    moved = weight - np.cumsum(weight, axis=0)[-1] / len(weight)
     length = sqrt(fsum((moved * moved).ravel()) / len(weight))
     return 2.0 ** round(log2(_LENGTH / length)) if length else 1.0
-
-
-def _mixed(labels: np.ndarray, left_out: np.ndarray, scale: float, share: float) -> np.ndarray:
-    """Targets float64 (m, K): this share of the labels, one-hot, and for the rest f_T's
-    leave-one-out probabilities; labels alone where f_T does not know the class without the
-    sample."""
-    mixed = share * labels + (1 - share) * probabilities(left_out, scale)
-    known = np.isfinite(left_out[labels > 0])
-    return np.where(known[:, None], mixed, labels)
 
 
 @contextlib.contextmanager
@@ -265,11 +258,9 @@ class Trainee:
         learn_scale = mode != 'full' if settings.learn_scale is None else settings.learn_scale
         if learn_scale:
             groups.append({'params': [self.scale], 'lr': settings.scale_lr})
-        self.optimiser = eager(torch.optim.Adadelta)(
-            groups, rho=0.9, eps=1e-6, foreach=False if self.exact else None
-        )
+        self.optimiser = eager(torch.optim.Adadelta)(groups, foreach=False if self.exact else None)
         # running statistics of batch norms are averaged, too: they belong to the weights
-        statistics = self.net.buffers() if mode == 'full' and self.net is not None else ()
+        statistics = self.net.buffers() if mode == 'full' else ()
         self.averaged = [p for group in groups for p in group['params']]
         self.averaged += [buffer for buffer in statistics if buffer.is_floating_point()]
         self.averaging = settings.averaging
@@ -347,13 +338,14 @@ class Trainee:
         if adapted is not None and adapted.dtype == 'bfloat16':
             made_on += ', bfloat16'
         return AdaptedPredictor(
-            predictor,
+            predictor.classes,
+            predictor.lift,
             weight,
             bias,
             self.quadratic,
             self.scale.item(),
             adapted,
-            initial_scale,
+            float(initial_scale),
             losses,
             mode,
             made_on,

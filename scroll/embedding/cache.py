@@ -101,7 +101,7 @@ class FeatureCache:
 
 def _joined(keys: np.ndarray, features: np.ndarray) -> np.ndarray:
     """A table int32 (n, 2 + d) of keys uint64 (n,) and features (n, d)."""
-    return np.concatenate([keys[:, None].view(np.int32).reshape(-1, 2), features], axis=1)
+    return np.concatenate([keys[:, None].view(np.int32), features], axis=1)
 
 
 def keys_in(table: np.ndarray) -> np.ndarray:

@@ -29,9 +29,9 @@ from scroll.embedding.exact import exact_arithmetic
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
 from scroll.embedding.machine import describe_machine, layout_for, versions
-from scroll.embedding.program import Identification, built_in_images, identify_program, tensor_bytes
+from scroll.embedding.program import built_in_images, identify_program, tensor_bytes
 from scroll.embedding.transforms import DRAWN
-from scroll.embedding.wide import WideNetwork, check_stages
+from scroll.embedding.wide import WideNetwork
 from scroll.ground.arguments import instance, on_off, one_of, shown, whole
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian, quantise, sample_keys
@@ -94,11 +94,9 @@ class Embedder:
         on_off('channels_last', channels_last)
         if not isinstance(cache, (str, os.PathLike, type(None))):
             raise InputError(f'cache {shown(cache)}: expected a folder, or None')
-        stages = check_stages(stages)
-        on_off('mirror', mirror)
         if stages or mirror:
             net = WideNetwork(net, stages, mirror)
-            integers = integers and integers.widened(stages, mirror)
+            integers = integers and integers.widened(net.stages, net.mirror)
         self.device = _usable_device(device)
         self.preprocessing = preprocessing
         self.dtype = dtype
@@ -150,7 +148,7 @@ class Embedder:
         return []
 
     @torch.inference_mode()
-    def _identify(self) -> Identification:
+    def _identify(self) -> tuple:
         """Identify the program by single built-in images: a whole chunk may take seconds."""
         inputs = [self.preprocessing(torch.from_numpy(image[None])) for image in built_in_images()]
         return identify_program(self._run, inputs, strides=self.dtype != 'exact')
@@ -165,7 +163,7 @@ class Embedder:
         where = _process_and_defaults()
         if where in self._identified_in or self.dtype == 'integer':
             return
-        if self.unidentified or self._identify().program != self._program:
+        if self.unidentified or self._identify()[0] != self._program:
             reason = self.unidentified or 'its code reads what is not the same here'
             raise InputError(
                 f'{type(self.pristine).__name__} may compute something else in this process, or '
@@ -449,7 +447,7 @@ def _convolutions_and_norms(net: Any, example: torch.Tensor) -> tuple[list, torc
     pairs = []
 
     def note(module, inputs, output):
-        source, _ = made_by.get(id(inputs[0]), (None, None))
+        source, _ = made_by.get(id(inputs[0]) if inputs else 0, (None, None))
         if isinstance(module, nn.Conv2d):
             if not hasattr(module, 'parametrizations'):
                 # the tensor is kept so that its id stays its own

@@ -15,7 +15,7 @@ from torch import nn
 
 from scroll.embedding.images import Preprocessing
 from scroll.ground.archive import read_errors, sha256
-from scroll.ground.arguments import whole
+from scroll.ground.arguments import MAX_SEED, whole
 from scroll.ground.errors import InputError, did_you_mean
 
 _WEIGHTS = ('model.safetensors', 'pytorch_model.bin')
@@ -56,7 +56,7 @@ def timm_network(
 ) -> tuple[LibraryNetwork, Preprocessing]:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
     if random is not None:
-        whole('random', random, 0, 2**63 - 1)
+        whole('random', random, 0, MAX_SEED)
         if file is not None:
             raise InputError('random and file: give one of them')
     try:

@@ -11,7 +11,6 @@ extensions), and that draws random numbers.
 
 import hashlib
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -175,16 +174,8 @@ class ProgramRecorder(TorchFunctionMode):
         return _place_of(tensor) in self._derived
 
 
-class Identification(NamedTuple):
-    """The program of a network."""
-
-    program: str  # its digest, or '' if it cannot be known
-    reason: str  # why it cannot
-    features: list[torch.Tensor]  # of each input
-
-
-def identify_program(run, inputs: list[torch.Tensor], strides: bool) -> Identification:
-    """Record the program of a network.
+def identify_program(run, inputs: list[torch.Tensor], strides: bool) -> tuple:
+    """(digest of the program of a network, or ''; why it cannot be known; features of the inputs).
 
     run: input (1, C, S, S) -> features (1, d). inputs: some of these; values that leave torch come
     back as constants, which then differ between inputs. strides: see `ProgramRecorder`."""
@@ -198,7 +189,7 @@ def identify_program(run, inputs: list[torch.Tensor], strides: bool) -> Identifi
         with recorder:
             features.append(run(example))
         if recorder.unreadable:
-            return Identification('', recorder.unreadable, features)
+            return '', recorder.unreadable, features
         digests.add(recorder.calls.hexdigest())
     reason = ''
     if len(digests) > 1:
@@ -207,7 +198,7 @@ def identify_program(run, inputs: list[torch.Tensor], strides: bool) -> Identifi
         reason = 'it gives one image other features each time'
     elif not _are_near(torch.cat(features), run(torch.cat(inputs))):
         reason = 'features of an image depend on the batch'
-    return Identification('' if reason else digests.pop(), reason, features)
+    return '' if reason else digests.pop(), reason, features
 
 
 def _are_near(alone: torch.Tensor, together: torch.Tensor) -> bool:

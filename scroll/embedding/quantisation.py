@@ -211,7 +211,6 @@ class _Builder:
 
     def _visit(self, node) -> None:
         name = getattr(node.target, '__name__', str(node.target)).split('.')[0]
-        name = {'_native_batch_norm_legit_no_training': 'batch_norm'}.get(name, name)
         method = getattr(self, f'_on_{name}', None)
         if method is None:
             raise _unsupported(
@@ -275,6 +274,8 @@ class _Builder:
         return waiting._replace(
             weight=waiting.weight * gain[:, None, None, None], bias=waiting.bias * gain + shift
         )
+
+    _on__native_batch_norm_legit_no_training = _on_batch_norm
 
     def _on_hardtanh(self, node, x, low=-1.0, high=1.0):
         waiting = self._waiting(x, node)

@@ -8,18 +8,20 @@ for it.
 """
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll.ground.arguments import on_off, whole
+from scroll.ground.arguments import instance, on_off, whole
 from scroll.ground.errors import InputError
 
 
 def check_stages(stages) -> tuple[int, ...]:
     """The numbers of the stages, sorted, each once; InputError unless they are whole, above 0."""
+    instance('stages', stages, Sequence)
     for stage in stages:
         whole('stages', stage, 1)
     return tuple(sorted(set(map(int, stages))))

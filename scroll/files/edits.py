@@ -85,6 +85,8 @@ def without_samples(state: State, paths: list, columns: dict | None, repeated: b
     path = paths[0]
     keys = None
     if state.psi:
+        if paths[1:]:
+            raise InputError(f'{paths[1]}: expected one file of embedded images')
         arrays = archive.arrays_of(path)
         if not arrays.keys() >= {'quantised', 'labels'}:
             raise InputError(

@@ -85,10 +85,10 @@ class Table:
     def _batches(self, size: int, columns: list):
         """Yield the rows of up to `size` that are samples, of these columns."""
         for batch in self._file.iter_batches(size, columns=[*columns, *self._where]):
-            at = np.ones(len(batch), bool)
             for column in self._where:
                 at = wanted(_column('where', batch.column(column)), self._columns)
-            yield batch.filter(array(at))
+                batch = batch.filter(array(at))  # noqa: PLW2901
+            yield batch
 
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""

@@ -112,7 +112,7 @@ def check_kind(labels, others, source: str = 'before') -> None:
     labels, others: arrays, or words of `kind_of`.
     source: place of the others, for the error."""
     kinds = [part if isinstance(part, str) else kind_of(part.dtype) for part in (labels, others)]
-    if (kinds[0] in (INTEGERS, BOOLEANS)) != (kinds[1] in (INTEGERS, BOOLEANS)):
+    if len({kind in (INTEGERS, BOOLEANS) for kind in kinds}) > 1:
         raise InputError(f'labels are {kinds[0]} here and {kinds[1]} {source}: keep to one kind')
 
 

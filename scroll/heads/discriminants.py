@@ -10,12 +10,10 @@ u.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
 from scroll.ground.grid import GRID, GRID_BITS, on_grid
-from scroll.ground.settings import OAS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, head_digest, largest
 from scroll.heads.rounded import exact_trace, grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
@@ -53,25 +51,16 @@ def lda(statistics: Statistics, shrinkage: float | str) -> LinearPredictor:
     return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
 
 
-class LdaSystem(NamedTuple):
-    """(scatter + shift I) w_c = freedom m_c: integers in units of 2^-36, means of 2^-18. freedom:
-    N - K."""
-
-    means: np.ndarray
-    scatter: np.ndarray
-    shift: int
-    freedom: int
-
-
-def lda_system(statistics: Statistics, shrinkage: float | str) -> LdaSystem:
-    """The integer systems of `lda`."""
+def lda_system(statistics: Statistics, shrinkage: float | str) -> tuple:
+    """(m, W, s, N - K) of the systems (W + s I) w_c = (N - K) m_c of `lda`: integers in units of
+    2^-36, means of 2^-18."""
     check_seen(statistics)
     means = class_means(statistics)
     scatter = within_scatter(statistics)
-    freedom = within_dof(statistics)
+    freedom = statistics.total - len(statistics.classes)
     share = oas(scatter, freedom) if isinstance(shrinkage, str) else exact_share(shrinkage)
     shift = max(_identity_part(scatter, share), least_shift(scatter))
-    return LdaSystem(means, scatter, shift, max(freedom, 1) if scatter.any() else 1)
+    return means, scatter, shift, max(freedom, 1) if scatter.any() else 1
 
 
 def _identity_part(scatter: np.ndarray, share: Fraction) -> int:
@@ -100,11 +89,6 @@ def scatter_about(
     """Scatter about these means (K, d), from counts (K,), sums (K, d + 1) and a Gram matrix."""
     cross = sums[:, :-1].T @ means
     return gram[:-1, :-1] - (cross + cross.T) + (counts[:, None] * means).T @ means
-
-
-def within_dof(statistics: Statistics) -> int:
-    """N - K, the degrees of freedom of the scatter within classes."""
-    return statistics.total - len(statistics.classes)
 
 
 def oas(scatter: np.ndarray, freedom: int) -> Fraction:
@@ -211,9 +195,7 @@ def form_bits(size: int) -> int:
     return 53 - (GRID_BITS + 1) - size.bit_length()
 
 
-def qda(
-    statistics: Statistics, pooling: float = 0.5, shrinkage: float | str = OAS
-) -> QuadraticPredictor:
+def qda(statistics: Statistics, pooling: float, shrinkage: float | str) -> QuadraticPredictor:
     """Mahalanobis distances with covariances C_c = (1 - a) [(1 - b) W_c / (n_c - 1) + b W / (N -
     K)] + a t I.
 
@@ -237,22 +219,15 @@ def qda(
     return QuadraticPredictor(statistics.classes, means, forms, exponent, statistics.lift)
 
 
-class Covariances(NamedTuple):
-    """(matrices + shift I) / factor, times 1 - a, are covariances: int64 (K, D, D) in units of
-    2^-36. factor: N - K, or as much of it as int64 holds where millions of samples meet a class of
-    few."""
-
-    matrices: np.ndarray
-    shift: int
-    factor: int
-
-
 def covariances(
     statistics: Statistics, means: np.ndarray, pooling: float, shrinkage: float | str
-) -> Covariances:
-    """The covariances of `qda`."""
-    matrices = class_scatters(statistics, means)
-    freedom = within_dof(statistics)
+) -> tuple:
+    """(matrices, shift, factor): (matrices + shift I) / factor, times 1 - a, are the covariances of
+    `qda`; int64 (K, D, D) in units of 2^-36. factor: N - K, or as much of it as int64 holds where
+    millions of samples meet a class of few."""
+    columns = (array[:, None] for array in (means, statistics.counts, statistics.sums))
+    matrices = np.stack([scatter_about(*arrays) for arrays in zip(*columns, statistics.grams)])
+    freedom = statistics.total - len(statistics.classes)
     pooled = matrices.sum(axis=0)
     share = oas(pooled, freedom) if isinstance(shrinkage, str) else exact_share(shrinkage)
     b = round(float(pooling) * POOLING)
@@ -265,10 +240,4 @@ def covariances(
         matrix[:] = scaled(scatter, POOLING - b, POOLING) + scaled(common, b, POOLING)
     least = max(least_shift(matrix) for matrix in matrices)
     shift = max(_identity_part(common, share), least, 4 * len(pooled))
-    return Covariances(matrices, shift, factor)
-
-
-def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
-    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in 2^-36."""
-    columns = (array[:, None] for array in (means, statistics.counts, statistics.sums))
-    return np.stack([scatter_about(*arrays) for arrays in zip(*columns, statistics.grams)])
+    return matrices, shift, factor

@@ -149,7 +149,7 @@ def qda_left_out(
     counts = statistics.counts[rows]
     factor = np.where(counts > 1, counts / np.maximum(counts - 1.0, 1), 0)  # n / (n - 1)
     common = round(settings.pooling * discriminants.POOLING) / discriminants.POOLING
-    freedom = max(discriminants.within_dof(statistics), 1)
+    freedom = max(statistics.total - len(statistics.classes), 1)
     unit = 2.0 ** (online.exponent - 2 * GRID_BITS)
     logits = online.decision_function(features)
     x = lifted(statistics, features)

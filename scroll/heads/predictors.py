@@ -19,7 +19,7 @@ import numpy as np
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, digest_of, on_grid, quantise
 from scroll.ground.randomness import numpy_stream
-from scroll.heads.rounded import grid_for, least_shift, scaled, solve
+from scroll.heads.rounded import grid_for, least_shift, limbs_of, scaled, solve
 from scroll.sums.lift import Lift
 from scroll.sums.products import lifted_blocks
 from scroll.sums.statistics import MAX_SAMPLES, Statistics
@@ -150,14 +150,8 @@ class LinearPredictor:
     def limbs(self) -> tuple[list[np.ndarray], int]:
         """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i
         width)."""
-        rest = self.units
-        limbs = []
         width = 53 - GRID_BITS - self.units.shape[1].bit_length()
-        while len(limbs) * width < WEIGHT_BITS - width + 1:
-            above = rest + (1 << width - 1) >> width
-            limbs.append((rest - (above << width)).astype(np.float64))
-            rest = above
-        return [*limbs, rest.astype(np.float64)], width
+        return limbs_of(self.units, -(-(WEIGHT_BITS + 1) // width), width), width
 
     def __getstate__(self) -> dict:
         return dict(vars(self))  # as of now: another thread may predict meanwhile

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from scroll.ground.settings import AUTO, OAS, PUBLISHED
 from scroll.heads import left_out
 from scroll.heads.discriminants import lda, qda
@@ -78,30 +76,6 @@ class Head:
             alpha = choose_lambda(system, least)
         return replace(settings, ridge_lambda=max(exact_lambda(alpha), least))
 
-    def left_out(
-        self,
-        online,
-        statistics: Statistics,
-        settings: Settings,
-        features: np.ndarray,
-        labels: np.ndarray,
-    ) -> np.ndarray:
-        """Logits float64 (N, K) on samples that were learned, as if each had not been. Without the
-        only sample of a class that class is unknown: its logit is -inf.
-
-        online: the head that `make` made of the statistics and the settings `with_lambda`.
-        features: (N, d), quantised.
-        labels: (N,)."""
-        logits = self.leaves_out(online, statistics, settings, features, labels)
-        rows = np.searchsorted(statistics.classes, labels)
-        alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []
-        logits[alone, rows[alone]] = -np.inf
-        return logits
-
-
-def _balanced(statistics: Statistics, settings: Settings):
-    return ridge(evened(statistics), settings.ridge_lambda, settings.targets)
-
 
 _RIDGE = Head(
     lambda statistics, settings: ridge(statistics, settings.ridge_lambda, settings.targets),
@@ -125,7 +99,9 @@ HEADS = {
     'rp': replace(_RIDGE, lift='relu'),
     'rff': replace(_RIDGE, lift='fourier'),
     'balanced': Head(
-        _balanced,
+        lambda statistics, settings: ridge(
+            evened(statistics), settings.ridge_lambda, settings.targets
+        ),
         left_out.balanced_left_out,
         by_class=True,
         sums_for_lambda=evened,
@@ -155,8 +131,3 @@ def lift_of(settings: dict, dim: int) -> Lift | None:
     if kind in ('none', None):
         return None
     return Lift(kind, dim, settings['lift_dim'], settings['lift_seed'], settings['lift_bandwidth'])
-
-
-def empty_statistics(settings: dict, dim: int) -> Statistics:
-    """Statistics of no samples, of the kind that these settings need."""
-    return Statistics(dim, lift_of(settings, dim), HEADS[settings['head']].by_class)

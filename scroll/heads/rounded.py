@@ -73,8 +73,9 @@ class Refinement:
         self._bits = 52 - (_RADIX - 1) - (size + 1).bit_length()
         count = _count(max(top, shift))
         identity = np.eye(size)
-        digits = _limbs(np.array([shift], object), count)
-        self._system = [limb + digit * identity for limb, digit in zip(_limbs(gram, count), digits)]
+        digits = limbs_of(np.array([shift], object), count)
+        gram_limbs = limbs_of(gram, count)
+        self._system = [limb + digit * identity for limb, digit in zip(gram_limbs, digits)]
         try:
             self._factor = cho_factor(gram + float(shift) * identity)
         except LinAlgError as error:
@@ -86,7 +87,7 @@ class Refinement:
 
     def _begin(self, right: np.ndarray) -> None:
         largest = max(self._largest, int(np.abs(right).max()))
-        self._residual = _limbs(right, _count(largest << self._bits))
+        self._residual = limbs_of(right, _count(largest << self._bits))
         self.exponent = 0
         self.pieces = []
 
@@ -239,7 +240,7 @@ def row_products(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
     rows: int (N, n), numbers up to 2^19 in size.
     matrix: int64 (n, K)."""
-    limbs = _limbs(matrix, 3)
+    limbs = limbs_of(matrix, 3)
     out = np.empty((len(rows), matrix.shape[1]))
     columns = [slice(at, at + _EXACT_SUM) for at in range(0, len(matrix), _EXACT_SUM)]
     for start in range(0, len(rows), _COLUMNS):
@@ -254,14 +255,14 @@ def _count(largest: int) -> int:
     return (largest.bit_length() + 1) // _RADIX + 1
 
 
-def _limbs(values: np.ndarray, count: int) -> list[np.ndarray]:
-    """Integers as limbs, float64 arrays, lowest first."""
+def limbs_of(values: np.ndarray, count: int, radix: int = _RADIX) -> list[np.ndarray]:
+    """Integers as limbs, float64 arrays, lowest first; the last has the rest."""
     out = []
-    for _ in range(count):
-        above = values + (1 << _RADIX - 1) >> _RADIX
-        out.append((values - (above << _RADIX)).astype(np.float64))
+    for _ in range(count - 1):
+        above = values + (1 << radix - 1) >> radix
+        out.append((values - (above << radix)).astype(np.float64))
         values = above
-    return out
+    return [*out, values.astype(np.float64)]
 
 
 def _shifted(limbs: list[np.ndarray], bits: int) -> list[np.ndarray]:

@@ -75,7 +75,7 @@ def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
 
 def row_sums(values: np.ndarray) -> np.ndarray:
     """Sums (N,) of float64 (N, K), added from left to right, as `np.sum` may not do."""
-    return np.add.accumulate(values, axis=1)[:, -1]
+    return np.cumsum(values, axis=1)[:, -1]
 
 
 def _exp(t) -> np.ndarray:

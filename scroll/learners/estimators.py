@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
@@ -27,7 +26,7 @@ from scroll.ground.labels import check_kind, check_labels, label_array, typed_la
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
 from scroll.ground.tables import Columns, names_of, numbers_of, warn_of_half
 from scroll.heads.registry import HEADS, lift_of
-from scroll.heads.scaling import row_sums
+from scroll.heads.scaling import probabilities, row_sums
 from scroll.learners.grid_learner import FeatureGrid, GridLearner
 from scroll.learners.learner import Locked
 from scroll.sums.statistics import MAX_SAMPLES
@@ -37,6 +36,13 @@ STANDARDISED = ('ridge', 'ncc', 'lda')  # linear heads on counts, class sums and
 _OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
 _HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
 _UNEVEN = 30  # times the usual root mean square is another scale
+
+
+def _labelled(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
+    """X and the labels of a classifier, checked."""
+    X, y = check_X_y(X, _plain(y), dtype='float64', estimator=estimator)
+    check_classification_targets(y)
+    return X, y
 
 
 class Learning(Locked, BaseEstimator):
@@ -62,7 +68,7 @@ class Learning(Locked, BaseEstimator):
         """(d,) names of the columns of a data frame, as text; AttributeError: it had none."""
         return self._require_fitted().feature_names_in_
 
-    def _checked(self, X, learner, y='no_validation', check=None) -> tuple[Columns, Any]:
+    def _checked(self, X, learner, y=..., check=_labelled) -> tuple[Columns, Any]:
         """Return `Columns` of X float64 (N, d), in the order that was learned, and y where it is
         given. learner: None if nothing was learned. check: y of X and y, by scikit-learn's
         functions. InputError: scikit-learn raised an error."""
@@ -72,10 +78,10 @@ class Learning(Locked, BaseEstimator):
         try:
             names = names_of(X) if learned is None else learned or None
             X = numbers_of(X, learned)
-            if isinstance(y, str):
+            if y is ...:
                 X = check_array(X, dtype='float64', estimator=self)
             else:
-                X, y = (check or _labelled)(self, X, y)
+                X, y = check(self, X, y)
         except InputError:
             raise
         except (OverflowError, RuntimeError, TypeError, ValueError) as error:
@@ -86,13 +92,6 @@ class Learning(Locked, BaseEstimator):
                 f'{learner.n_features_in_} features as input'
             )
         return Columns(X, names), y
-
-
-def _labelled(estimator, X, y) -> tuple[np.ndarray, np.ndarray]:
-    """X and the labels of a classifier, checked."""
-    X, y = check_X_y(X, _plain(y), dtype='float64', estimator=estimator)
-    check_classification_targets(y)
-    return X, y
 
 
 class ScrollClassifier(ClassifierMixin, Learning):
@@ -276,7 +275,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
         `GridLearner.probability_scale`."""
         learner = self.learner_
         logits = learner.decision_function(self._checked(X, learner)[0])
-        return learner.in_columns(softmax(learner.probability_scale() * logits, axis=1), 0.0)
+        return learner.in_columns(probabilities(logits, learner.probability_scale()), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
         """Return the share of samples predicted right, 0 to 1."""
@@ -304,14 +303,14 @@ class ScrollClassifier(ClassifierMixin, Learning):
                 X = X[counted]
                 labels = labels[counted]
                 weights = weights[counted]
-                if not len(labels):
-                    return self
+            if first and not len(labels):
+                return self
             learner = self._new_learner(X, whole_data) if first else copy.copy(self.learner_)
             if learner.declared:
                 check_kind(labels, label_array(list(learner.declared)))
             if weights is None:
                 learner.partial_fit(Columns(X, names), labels)
-            else:
+            elif len(labels):
                 copies = copy.copy(learner)
                 copies.forget()
                 _learn_copies(copies, Columns(X, names), labels, weights)
@@ -324,7 +323,7 @@ class ScrollClassifier(ClassifierMixin, Learning):
         return self
 
     def _check_params(self) -> None:
-        if self.scale is not None and self.scale not in SCALES:
+        if self.scale not in SCALES:
             raise InputError(f"scale {shown(self.scale)}: expected 'unit', 'standard' or None")
         check_settings(self._of_head())
         if self.scale == 'standard':

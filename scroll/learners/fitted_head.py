@@ -1,6 +1,5 @@
 """Fit f_T to the sums of a state, with settings chosen for it; adapt it to f* on the buffer."""
 
-import importlib.util
 import warnings
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -45,10 +44,19 @@ class FittedHead:
     head: str
 
     def left_out(self, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Logits float64 (m, K) on learned samples, each as if it had not been learned."""
-        return HEADS[self.head].left_out(
-            self.online, self.statistics, self.settings, features, labels
+        """Logits float64 (N, K) on learned samples, as if each had not been. Without the only
+        sample of a class that class is unknown: its logit is -inf.
+
+        features: (N, d), quantised.
+        labels: (N,)."""
+        statistics = self.statistics
+        logits = HEADS[self.head].leaves_out(
+            self.online, statistics, self.settings, features, labels
         )
+        rows = np.searchsorted(statistics.classes, labels)
+        alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []
+        logits[alone, rows[alone]] = -np.inf
+        return logits
 
 
 def fit_head(values: dict, state: State) -> FittedHead:
@@ -65,24 +73,19 @@ def fit_head(values: dict, state: State) -> FittedHead:
             f'head {name} with lift {lift}: the samples were counted with lift '
             f'{statistics.lift}{kind}, and another head needs other sums: learn again'
         )
-    _warn_of_uneven_classes(statistics, name)
-    settings = head.with_lambda(statistics, settings)
-    return FittedHead(head.make(statistics, settings), statistics, settings, name)
-
-
-def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
-    """Warn where ridge would find a rare class hardly ever."""
     counts = statistics.counts
     if (
-        HEADS[head].make is HEADS['ridge'].make
+        head.make is HEADS['ridge'].make
         and len(counts) > 1
         and counts.max() >= _UNEVEN * counts.min()
     ):
         warnings.warn(
-            f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
+            f'a class has {_UNEVEN} times the samples of another, or more: head={name!r} hardly '
             "ever finds the rare one; head='balanced' counts each class alike",
-            stacklevel=6,
+            stacklevel=5,
         )
+    settings = head.with_lambda(statistics, settings)
+    return FittedHead(head.make(statistics, settings), statistics, settings, name)
 
 
 def adapt_head(
@@ -99,9 +102,10 @@ def adapt_head(
             'adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none'
         )
     exemplars = state.buffer.content()
-    if importlib.util.find_spec('torch') is None:
-        raise not_installed('adaptation', 'torch', 'images')
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise not_installed('adaptation', 'torch', 'images') from None
 
     from scroll.adaptation.training import adapt
 

@@ -19,13 +19,14 @@ import numpy as np
 from scipy.special import softmax
 
 from scroll.adaptation.settings import Adaptation
+from scroll.embedding.images import check_images
 from scroll.ground.arguments import instance, shown
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
 from scroll.ground.tables import names_of, numbers_of, warn_of_half
-from scroll.heads.registry import empty_statistics
+from scroll.heads.registry import HEADS, lift_of
 from scroll.heads.scaling import fit_scale
 from scroll.learners.fitted_head import FittedHead, Predictor, adapt_head, fit_head
 from scroll.learners.state import State, check_samples
@@ -223,10 +224,11 @@ class Scroll(Locked):
 
     def new_statistics(self, dim: int) -> Statistics:
         """Return empty statistics of features of `dim` numbers, of the kind that the head needs."""
-        return empty_statistics(self._settings(), dim)
+        return Statistics(dim, lift_of(self._settings(), dim), HEADS[self.head].by_class)
 
     def empty_state(self, dim: int, names: tuple | None = None) -> State:
         """Return a state without samples, of features of `dim` numbers, or of the embedder's."""
+        self._check_params()
         dim = dim if self.embedder is None else self.embedder.dim
         return State(
             {},
@@ -258,7 +260,7 @@ class Scroll(Locked):
         self._check_params()
         with self._lock:  # names of the first columns go for all
             if self.embedder is not None:
-                return self.learn(np.asarray(X), *self.embedder(X), y)
+                return self.learn(check_images(X), *self.embedder(X), y)
             names = names_of(X)
             X = self._numbers(X, self._state)
             labels = _some_labels(y, len(X))
@@ -327,15 +329,13 @@ class Scroll(Locked):
 
         return self._update(merged)
 
-    def _embed(
-        self, X, state: State, keep: bool = True
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Embed samples, for a state: samples and features int32 (N, d) as of `learn`, and keys
-        uint64 (N,), or None where it needs none. `keep`: cache the features."""
+    def _embed(self, X, state: State, keep: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+        """Embed samples, for a state: features int32 (N, d) as of `learn`, and keys uint64 (N,), or
+        None where it needs none. `keep`: cache the features."""
         if self.embedder is not None:
-            return np.asarray(X), *self.embedder(X, keep=keep)
+            return self.embedder(X, keep=keep)
         features = self._quantised(self._numbers(X, state))
-        return features, features, sample_keys(features) if state.knows_keys else None
+        return features, sample_keys(features) if state.knows_keys else None
 
     def _on_grid(self, X, state: State) -> np.ndarray:
         """Quantised features int32 (N, d), for samples that may be new."""
@@ -376,7 +376,7 @@ class Scroll(Locked):
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples
         that were never learned and are much like those that were may pass.)"""
         warn_of_half(X)
-        _, features, keys = self._embed(X, self._require_state(), keep=False)
+        features, keys = self._embed(X, self._require_state(), keep=False)
         labels = check_labels(y, len(features))
         return self._edit(
             lambda state: self._drop_from_cache(X, state.without(features, keys, labels))
@@ -406,11 +406,8 @@ class Scroll(Locked):
             return self._edit(without_class)
         with self._lock:
             count = self._require_state().count_of(name)
-            if len(X) != count:
-                raise InputError(
-                    f'{len(X)} of {count} samples of class {name!r} are given: expected all'
-                )
-            return self.remove(X, label_array([name] * count))
+            with prefixed(f'X: expected all {count} samples of class {name!r}'):
+                return self.remove(X, label_array([name] * count))
 
     def rename(self, mapping: dict) -> 'Scroll':
         """Give classes other names: {name: new name}; the others keep theirs. Two may swap theirs.
@@ -504,7 +501,7 @@ class Scroll(Locked):
         `pred_probs`, with `np.searchsorted(learner.classes_, y)` as `labels`."""
         self.check_portable()
         state = self._require_state()
-        fitted, (_, features, keys) = self._fitted(state), self._embed(X, state)
+        fitted, (features, keys) = self._fitted(state), self._embed(X, state)
         labels = _some_labels(y, len(features))
         with prefixed('only samples that were learned have out-of-sample scores'):
             replace(state, buffer=None).without(features, keys, labels)

@@ -261,8 +261,9 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
     def intercept_(self) -> float | np.ndarray:
         """Value where all features are 0, a number or float64 (m,)."""
         learned = self._require_fitted()
-        origin = _reals(learned.of_x, learned.centred.means[: learned.n_features_in_])
-        middle = self._values(learned, np.zeros((1, len(origin)), int))[0]
+        means = learned.centred.means[None, : learned.n_features_in_]
+        origin = _reals(learned.of_x, means)
+        middle = self._values(learned, means)[0]
         out = middle - row_sums(np.atleast_2d(self.coef_) * origin)
         return float(out[0]) if learned.flat else out
 
@@ -270,7 +271,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         """Return values float64 (N,), or (N, m): the same bits on every machine."""
         learned = self._require_fitted()
         X = self._checked(X, learned)[0].array
-        out = self._values(learned, self._differences(learned, learned.of_x.within(X)))
+        out = self._values(learned, learned.of_x.within(X))
         return out[:, 0] if learned.flat else out
 
     def left_out(self, X, y) -> np.ndarray:
@@ -279,8 +280,8 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         learned = self._require_fitted()
         rows = self._on_grid(X, y, learned)
         dim = learned.n_features_in_
-        differences = self._differences(learned, rows[:, :dim])
         centred = learned.centred
+        differences = rows[:, :dim] - centred.means[:dim]
         total = learned.statistics.total
         right = np.vstack([differences, centred.rests[:dim]]) << centred.powers[:dim]
         gram = centred.system.gram
@@ -292,7 +293,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         z, pz = (part[:-1] - part[-1] / total for part in (right, solved))
         leverage = row_sums(z * pz) + 1 / total
         targets = _reals(learned.of_y, rows[:, dim:])
-        fitted = self._values(learned, differences)
+        fitted = self._values(learned, rows[:, :dim])
         rest = np.maximum(1 - leverage, 2.0**-40)[:, None]
         out = (fitted - leverage[:, None] * targets) / rest
         return out[:, 0] if learned.flat else out
@@ -301,10 +302,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         """Write all that was learned, and the parameters, to `path` (npz, no pickles), whole or not
         at all; InputError: it cannot be written."""
         learned = self._require_fitted()
-        params = {
-            name: value if value is None else np.asarray(value).tolist()
-            for name, value in self.get_params().items()
-        }
+        params = {name: np.asarray(value).tolist() for name, value in self.get_params().items()}
         facts = {
             'params': params,
             'dim': learned.n_features_in_,
@@ -325,13 +323,16 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             recent = arrays.pop('recent')
             added = Statistics.from_arrays(arrays)
             dim = facts['dim']
+            names = facts['names'] and tuple(facts['names'])
+            numbers = grid.centres, grid.exponents, recent
             if (
                 not grid.centres.shape == grid.exponents.shape == recent.shape[1:] == (added.dim,)
-                or not 0 < dim < added.dim
-                or recent.dtype != np.int32
+                or dim not in range(1, added.dim)
+                or [array.dtype for array in numbers] != [np.float64, np.int64, np.int32]
+                or not np.isfinite(grid.centres).all()
+                or (names and len(names) != dim)
             ):
-                raise InputError('its grid or its window does not go with its sums')
-            names = facts['names'] and tuple(facts['names'])
+                raise InputError('its grid, its window or its names do not go with its sums')
             none = added.empty_like()
             out._fitted = _Learned(grid, dim, added, none, recent, facts['flat'], names)
         return out
@@ -395,21 +396,18 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             y = learned.of_y.on_it(y)
         return np.hstack([learned.of_x.on_it(X), y])
 
-    def _differences(self, learned: _Learned, rows: np.ndarray) -> np.ndarray:
-        return rows - learned.centred.means[: rows.shape[1]]
-
     def _lambda(self) -> float | str:
         check_settings({'ridge_lambda': self.ridge_lambda})
         return self.ridge_lambda
 
-    def _values(self, learned: _Learned, differences: np.ndarray) -> np.ndarray:
-        """Values float64 (N, m) of differences from the means."""
+    def _values(self, learned: _Learned, rows: np.ndarray) -> np.ndarray:
+        """Values float64 (N, m) of features on the grid."""
         centred = learned.centred
         units, exponents = centred.slopes(self._lambda())
-        dim = differences.shape[1]
+        dim = rows.shape[1]
         rests = centred.rests / learned.statistics.total
         moved = np.ldexp(row_sums(units * rests[:dim]), exponents)
-        out = np.ldexp(row_products(differences, units.T), exponents)
+        out = np.ldexp(row_products(rows - centred.means[:dim], units.T), exponents)
         return _reals(learned.of_y, out + (centred.means + rests)[dim:] - moved)
 
 

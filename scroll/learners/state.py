@@ -24,7 +24,7 @@ from scroll.ground.settings import SETTINGS, check_settings
 from scroll.ground.tables import check_names
 from scroll.sums.exemplars import ExemplarBuffer, Exemplars
 from scroll.sums.learned_keys import LearnedKeys
-from scroll.sums.parts import accounted, one_part
+from scroll.sums.parts import accounted
 from scroll.sums.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -263,15 +263,15 @@ class State:
     def known_parts(self) -> dict:
         """Return the parts of all samples: those learned since `whole` are one."""
         if self.parts is None:
-            return one_part(self.statistics)
+            return self.statistics.as_part()
         if self.whole is None:
             return dict(self.parts)
-        return accounted(self.parts, one_part(copy.copy(self.statistics).subtract(self.whole)))
+        return accounted(self.parts, copy.copy(self.statistics).subtract(self.whole).as_part())
 
     def _parts_without(self, removed: Statistics, parts: dict | None = None) -> dict | None:
         if self.parts is None:
             return None
-        return accounted(self.known_parts(), one_part(removed) if parts is None else parts, -1)
+        return accounted(self.known_parts(), removed.as_part() if parts is None else parts, -1)
 
     def _statistics_of_parts(self) -> Statistics | None:
         """The statistics that `parts` adds up to."""

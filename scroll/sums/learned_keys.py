@@ -63,7 +63,8 @@ class LearnedKeys:
         left = dict(self._parts)
         missing = np.zeros(len(keys), bool)
         for label, at in by_label(check_labels(labels, len(keys))):
-            learned = _sorted(left.pop(label, ()))
+            # its parts are sorted: no work for one
+            learned = np.sort(np.concatenate([_NONE, *left.pop(label, ())]), kind='stable')
             order = at[np.argsort(keys[at], kind='stable')]
             asked = keys[order]
             # of equal keys one after the other
@@ -108,8 +109,3 @@ class LearnedKeys:
         ):
             raise InputError('the keys are not those of the samples that the statistics count')
         return cls().add(arrays['keys'], np.repeat(arrays['labels'], arrays['sizes']))
-
-
-def _sorted(parts: tuple) -> np.ndarray:
-    """Return all keys of a class, sorted."""
-    return parts[0] if len(parts) == 1 else np.sort(np.concatenate([_NONE, *parts]))

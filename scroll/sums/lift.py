@@ -140,21 +140,17 @@ class Lift:
             angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
             angles = angles * self.turns + self.offsets >> GRID_BITS + self.TURN_BITS - _TABLE_BITS
             return cosine_table()[angles & (1 << _TABLE_BITS) - 1]
-        products = self._products(features).astype(np.int32)
-        if self.kind == 'relu':
-            return np.clip(products >> self.shift, 0, GRID)
-        squares = products.astype(np.int64) ** 2 >> SQUARE_BITS
-        return np.minimum(squares, GRID).astype(np.int32)
-
-    def _products(self, features: np.ndarray) -> np.ndarray:
-        """Return u R, float32 whole numbers (N, M), in units of 2^-18."""
         longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
         if longest > 1 << 24:
             raise InputError(
                 f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
                 'expected unit length'
             )
-        return features.astype(np.float32) @ self.matrix
+        products = (features.astype(np.float32) @ self.matrix).astype(np.int32)
+        if self.kind == 'relu':
+            return np.clip(products >> self.shift, 0, GRID)
+        squares = products.astype(np.int64) ** 2 >> SQUARE_BITS
+        return np.minimum(squares, GRID).astype(np.int32)
 
     @cached_property
     def digest(self) -> str:

@@ -22,11 +22,6 @@ def accounted(parts: dict, others: dict, sign: int = 1) -> dict[str, int]:
     }
 
 
-def one_part(statistics: Statistics) -> dict[str, int]:
-    """Return the parts of statistics that are one part."""
-    return {statistics.digest(): 1} if statistics.total else {}
-
-
 def counted_twice(
     parts: dict, statistics: Statistics, others: dict, other: Statistics
 ) -> str | None:

@@ -247,7 +247,9 @@ class Statistics:
                 content = self._folded(content)  # many are counted where they are
             classes, counts = np.unique(labels, return_counts=True)
             all_classes = _all_classes(content.sums.classes, classes)
-            self._check_memory(len(all_classes))
+            count = len(all_classes)
+            numbers = count * (self.size + 1) ** (2 if self.by_class else 1)
+            check_memory(f'what is summed for each of {count} classes', 8 * numbers)
             sums = content.sums._replace(
                 classes=all_classes,
                 counts=_total(
@@ -267,15 +269,6 @@ class Statistics:
                 content = self._summed(content)  # a lift may refuse the features
             self._cell = [content]
         return self
-
-    def _check_memory(self, n_classes: int) -> None:
-        """InputError if memory cannot hold the sums of this number of classes."""
-        check_memory(f'class sums of {n_classes} classes', 8 * (self.size + 1) * n_classes)
-        if self.by_class:
-            check_memory(
-                f'a Gram matrix for each of {n_classes} classes',
-                8 * (self.size + 1) ** 2 * n_classes,
-            )
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
         """Undo `add` for samples that were added before: as if they had never been seen. InputError
@@ -323,9 +316,12 @@ class Statistics:
             )
 
     def of_class(self, label) -> 'Statistics':
-        """Return the statistics of one class; InputError unless `by_class`."""
+        """Return the statistics of one class; InputError unless it is there, `by_class`."""
         sums = self._complete()._replace(gram=self.grams)
-        return copy.copy(self).assign(*sums.at([sums.classes.tolist().index(label)]))
+        labels = sums.classes.tolist()
+        if label not in labels:
+            raise InputError(f'there is no class {label!r}')
+        return copy.copy(self).assign(*sums.at([labels.index(label)]))
 
     def relabel(self, mapping) -> 'Statistics':
         """Return a copy whose class c is called mapping[c], an integer or text, as all the others.
@@ -364,9 +360,12 @@ class Statistics:
 
         psi: digest of the embedder that made the features; '' of feature vectors.
         parts: the parts that these statistics add up to (`scroll.sums.parts`); None: one part."""
-        if parts is None:
-            parts = {self.digest(): 1} if self.total else {}
+        parts = self.as_part() if parts is None else parts
         archive.write(path, _FILE, self.facts(psi, parts), self.state_dict())
+
+    def as_part(self) -> dict[str, int]:
+        """Return the parts of statistics that are one part (`scroll.sums.parts`)."""
+        return {self.digest(): 1} if self.total else {}
 
     def facts(self, psi: str, parts: dict) -> dict:
         """Return the facts that files hold next to the arrays."""

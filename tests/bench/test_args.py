@@ -129,6 +129,8 @@ def test_what_a_config_gives_is_no_longer_required(probe):
     assert probe(lr='', config='default: {lr: 0.25}').lr == 0.25
     assert probe(lr='', defaults={'lr': 0}).lr == 0  # zero is a value
     assert probe(buffer='', data_config='buffer_size: 0').buffer_size == 0
+    assert probe(data_config='notes: 5').notes == '5'
+    assert probe(data_config='backbone: {type: linear, args: }').backbone == 'linear'
 
 
 RULES = """
@@ -153,11 +155,12 @@ def test_of_the_rules_of_best_the_last_that_holds_wins(probe, buffer, strength):
     [
         ('strenth: 1', 'did you mean strength'),
         ('lr: .nan', 'nan'),
-        ('batch_size: ' + '9' * 5000, 'YAML'),
+        ('batch_size: ' + '9' * 5000, 'damaged'),
         ('lr: [0.1, 0.2]', '[0.1, 0.2]'),
         ('optimizer: sgdd', 'adamw'),
         ('lr_milestones: 35', '35'),
-        ('lr: "open', 'YAML'),
+        ('lr: "open', 'damaged'),
+        ('lr: !!timestamp abc', 'damaged'),
     ],
     ids=lambda value: value[:40],
 )
@@ -166,7 +169,7 @@ def test_nonsense_in_a_config_file_is_refused(probe, where, text, word):
     files = {'data_config': text}
     if where == 'model':
         files = {'config': f'default:\n  {text}'}
-    with refused(word, text.partition(':')[0] if word != 'YAML' else ''):
+    with refused(word, text.partition(':')[0] if word != 'damaged' else ''):
         probe(**files)
 
 

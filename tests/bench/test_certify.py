@@ -103,8 +103,8 @@ def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse):
 
 def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
     folder, _, certificate, rows = scroll
-    with open(folder / 'runs.jsonl', 'a') as file:
-        file.write('\n{"key": "killed while wri')
+    with open(folder / 'runs.jsonl', 'ab') as file:
+        file.write(b'\n\xff\n{"key": "killed while wri')
     monkeypatch.setattr(trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
     again = call(folder, SCROLL)
     assert again[0] == 0

@@ -122,6 +122,12 @@ def test_what_was_made_otherwise_is_kept_and_not_mixed(call, root, tmp_path):
         call('compare')
 
 
+def test_a_repository_that_cannot_be_fetched_is_one_line(call, tmp_path):
+    wanted = written(tmp_path / 'list', {'forks.yaml': 'no/such/place: {commit: x, models: {}}'})
+    with refused('git clone'):
+        call('forks', '--list', wanted / 'forks.yaml')
+
+
 def test_code_of_the_checkout_is_part_of_what_a_run_is(root):
     plain(root)
     before = checkpoints.code_digests(), checkpoints.project_digest()

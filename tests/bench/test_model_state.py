@@ -119,5 +119,5 @@ def test_everything_comes_back():
 def test_a_state_that_does_not_fit_is_refused(damage):
     state = Packer().members(Everything(0, learned=True))
     damage(state)
-    with refused('does not fit'):
+    with refused('expected'):
         load_model_state(Everything(1), state)

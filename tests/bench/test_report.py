@@ -292,6 +292,9 @@ def test_mistakes_end_in_one_line(own, make, tmp_path):
         assert (code, len(err.splitlines())) == (2, 1)
         assert said in err
     assert not (tmp_path / 'out').exists()
+    own.write_text(own.read_text() + '- {says: x, higher: 5, lower: {rows: ER}}\n')
+    code, _, err = make(own)
+    assert (code, len(err.splitlines())) == (2, 1)
 
 
 def judge(experiment, values: dict, claim: dict, of_column=None) -> claims.Finding:
@@ -446,7 +449,7 @@ def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
         ({'within': 1}, ['within']),
         ({'higher': None, 'lower': None, 'near': {}, 'to': {}, 'within': '5'}, ["within '5'"]),
         ({'lower': {'rows': 200}}, ['200']),
-        ({'lower': {'rows': 'ER', 'experiment': ['some']}}, ['some', 'cannot']),
+        ({'lower': {'rows': 'ER', 'experiment': ['some']}}, ['some', 'no such']),
         ({'lower': {'rows': 'ER', 'seeds': 1}}, ['seeds']),
         (
             {'higher': {'columns': ['2-split', '5-split']}, 'lower': {'columns': '5-split'}},

@@ -62,7 +62,7 @@ def test_four_processes_lose_nothing(tmp_path):
         subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(4)
     ]
     while any(writer.poll() is None for writer in writers):
-        rows = read_rows(tmp_path / FILE, [])  # never a torn file
+        rows = read_rows(tmp_path / FILE)  # never a torn file
         assert all(row['check'] == row['id'] * 50 for row in rows)
         time.sleep(0.01)
     assert [writer.returncode for writer in writers] == [0] * 4
@@ -101,6 +101,11 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
     with refused(str(tmp_path / FILE), 'not a results file'):
         append_row(tmp_path, {'task1': 1, 'task2': 2})
     assert (tmp_path / FILE).read_bytes() == content
+
+
+def test_an_empty_file_has_no_rows(tmp_path):
+    (tmp_path / FILE).touch()
+    assert read_rows(tmp_path / FILE) == []
 
 
 def test_what_a_spreadsheet_saves_goes_on(tmp_path):

@@ -244,6 +244,7 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
     [
         ('--no_such 1', '--no_such'),
         ('--extra lr .1', 'lr'),
+        ('--extra -- --lr=.1 --device=cpu', 'one value each'),
         ('--extra -- --seed 3', '--seeds'),
         ('--extra -- --num_threads many', '--num_threads many'),
         ('--extra -- --no_such_flag 1', '--no_such_flag'),

@@ -319,6 +319,7 @@ def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, call, tr
         ('--models er --trials 2 --final_tasks 9', '--final_tasks 9: this stream'),
         ('--models er --trials 2 --tasks 3 --final_tasks 2', '--final_tasks 2: expected'),
         ('--models er --no_such 1', '--no_such'),
+        ('--n_splits=2 --batch_size=20', 'one value each'),
         ('--models scroll --ridge_lambda many', '--ridge_lambda many'),
         ('--seed 3', '--seed'),
         ('--num_threads', '--num_threads'),

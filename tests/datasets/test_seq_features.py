@@ -152,6 +152,14 @@ def test_samples_to_test_from_files_of_their_own(run, tmp_path):
     assert len(model.dataset.images.test) == 100
 
 
+def test_a_saved_model_goes_on_with_vectors_in_its_buffer(run, file, tmp_path):
+    words = '--n_epochs 1 --lr .1 --buffer_size 20 --backbone mlp --n_splits 2 --features'
+    run('er', words, file, '--savecheck last --checkpoint_path', tmp_path / 'kept')
+    [path] = files_below(tmp_path / 'kept')
+    _, model = run('er', words, file, '--loadcheck', path)
+    assert model.buffer.examples.shape == (20, 64)
+
+
 def test_a_parquet_file(arguments, tmp_path):
     parquet.write_table(pyarrow.table({'emb': list(X), 'label': Y}), tmp_path / 'x')
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
@@ -190,6 +198,7 @@ def test_a_parquet_file(arguments, tmp_path):
         ),
         ('--features {file} --save_state {file}', 'would be lost'),
         ('--features {file} --test_features {file}', 'named twice'),
+        ('--features {file} --schedule=', '--schedule'),
         ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'),
     ],
 )

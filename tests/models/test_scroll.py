@@ -44,6 +44,11 @@ def row(ready):
     return functools.cache(lambda *flags: train(*ready(*flags)))
 
 
+def test_features_of_a_run_that_stops_early_are_kept(parse, tmp_path):
+    train(*initialize(parse('scroll', '--stop_after 1', base_path=tmp_path, **SHORT)))
+    assert list(tmp_path.rglob('cache/*/*'))
+
+
 def digests(row: dict, *names) -> dict:
     return {name: row[name] for name in names or DIGESTS}
 

@@ -19,6 +19,7 @@ from scroll import Embedder, InputError, Preprocessing, Statistics
 from scroll.__main__ import main
 from scroll.ground.grid import quantise, sample_keys
 from scroll.heads.registry import HEADS, Settings
+from scroll.learners.fitted_head import FittedHead
 
 # the machine may be busy
 quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -142,9 +143,9 @@ def sample(seed=0, count=60, dim=4, classes=3, spread=1.0):
 
 def left_out(name, statistics, features, labels, **settings) -> np.ndarray:
     """Logits (N, K) of a head, of each sample as if it had not been learned."""
-    head = HEADS[name]
     settings = Settings(**settings)
-    return head.left_out(head.make(statistics, settings), statistics, settings, features, labels)
+    fitted = FittedHead(HEADS[name].make(statistics, settings), statistics, settings, name)
+    return fitted.left_out(features, labels)
 
 
 def digests(learner) -> tuple:

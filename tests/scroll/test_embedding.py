@@ -177,8 +177,8 @@ class TwoReaders(nn.Module):
         self.eval()
 
     def features(self, x):
-        x = self.conv(x)
-        return (self.bn(x).relu() + 2 * x).mean(dim=(2, 3))
+        x = self.conv(input=x)
+        return (self.bn(input=x).relu() + 2 * x).mean(dim=(2, 3))
 
 
 class ActivationBetween(TwoReaders):

@@ -118,6 +118,9 @@ def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
     with contextlib.nullcontext() if word == 'zero' else refused(word):
         estimator.partial_fit(X, Y, sample_weight=weights)
     assert fingerprint(estimator) == before
+    if word == 'zero':
+        estimator.partial_fit(X, Y, [0, 1, 2, 7], weights)
+        assert estimator.classes_.tolist() == [0, 1, 2, 7]
 
 
 def test_classes_may_come_late_and_those_named_have_columns_before_they_come():

@@ -194,6 +194,7 @@ FAST = {
     'pointwise': (nn.Conv2d(130, 140, 1), (2, 130, 6, 5)),
     'thin': (nn.Conv2d(40, 8, 1), (2, 40, 6, 5)),
     'depthwise': (nn.Conv2d(20, 20, 5, 2, 2, groups=20), (2, 20, 9, 9)),
+    'multiplied': (nn.Conv2d(8, 16, 3, groups=8), (2, 8, 9, 9)),
     'gelu': (nn.GELU(), (3, 50)),
     'tanh_gelu': (nn.GELU('tanh'), (3, 50)),
     'silu': (nn.SiLU(), (3, 50)),
@@ -201,6 +202,10 @@ FAST = {
     'layer_norm': (nn.LayerNorm(50), (3, 50)),
     'batch_norm': (nn.BatchNorm2d(6).eval(), (2, 6, 5, 5)),
     'attention': (lambda x: F.scaled_dot_product_attention(x, x + 1, x), (2, 3, 30, 16)),
+    'attention of one': (
+        lambda x: torch.stack([F.scaled_dot_product_attention(r, r + 1, r) for r in x]),
+        (2, 30, 16),
+    ),
 }
 
 

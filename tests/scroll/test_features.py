@@ -321,6 +321,12 @@ def test_names_and_numbers_are_not_mixed(named_files, refusal, words):
     assert set(words.split()[-2:]) <= set(re.findall(r'\w+', err))
 
 
+def test_text_of_another_arrow_type_is_text(here, command):
+    table('x.parquet', y=pyarrow.array(WORDS.tolist(), pyarrow.string_view()))
+    expected = Scroll(buffer_size=0).fit(X, WORDS).digest()
+    assert command('learn', 'x.parquet', '-o', 's.npz')[1] == f'{expected}\n'
+
+
 def test_true_and_false_stay_so_in_files(here, command):
     table('x.parquet', y=Y > 4)
     for words in (['x.parquet'], ['--from', 'x.parquet']):

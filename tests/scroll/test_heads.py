@@ -13,7 +13,7 @@ from sklearn.linear_model import RidgeClassifier
 
 from scroll import Adaptation, Scroll, Statistics
 from scroll.ground.grid import GRID, quantise
-from scroll.ground.settings import HEAD_NAMES, NCC_BIASES, PUBLISHED, SETTINGS, TARGETS
+from scroll.ground.settings import HEAD_NAMES, NCC_BIASES, OAS, PUBLISHED, SETTINGS, TARGETS
 from scroll.heads.discriminants import qda
 from scroll.heads.predictors import evened
 from scroll.heads.registry import HEADS, Settings
@@ -145,7 +145,7 @@ def test_sums_by_class_and_of_all_do_not_mix():
     with refused('by_class True'):
         pooled.merge(by_class)
     with refused('one Gram matrix'):
-        qda(pooled)
+        qda(pooled, 0.5, OAS)
 
 
 def scatters(x, y) -> tuple:
@@ -182,7 +182,7 @@ def test_qdas_logits_are_exact_integers():
     largest.
     """
     u, y = sample(count=30, dim=3, spread=0.1)
-    predictor = qda(Statistics(3, by_class=True).add(u, y))
+    predictor = qda(Statistics(3, by_class=True).add(u, y), 0.5, OAS)
     points = np.concatenate([u[:5], GRID * np.array([[1, -1, 1], [-1, -1, -1]])])
     unit = 2.0 ** (predictor.exponent - 36)
     for row, logits in zip(points.tolist(), predictor.decision_function(points)):

@@ -73,6 +73,8 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     ):
         with refused():
             three.merge(other)
+    with refused('bad'):
+        Scroll(head='bad').merge(three)
     assert one.digest() == before
     assert three.digest() == Scroll().fit(X, Y).digest()
     equal = Scroll(Embedder(tiny_net(width=8), PREPROCESSING, chunk=8)).fit(*toy)
@@ -204,6 +206,12 @@ def test_bad_input_changes_nothing(name):
         with refused('strings here'):
             learner.score(x, y)
     learner.partial_fit(X, Y)  # and it goes on
+
+
+@pytest.mark.parametrize('method', ['partial_fit', 'remove'])
+def test_images_of_several_sizes_are_refused(embedder, toy, method):
+    with refused('not an array of images'):
+        getattr(Scroll(embedder).fit(*toy), method)([toy[0][0], toy[0][0, 1:]], [0, 1])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scroll import InputError, ScrollRegressor
+from scroll.ground import archive
 from tests.scroll.conftest import cuttings, exact_solution, quick, refused
 
 R = np.random.default_rng(0)
@@ -162,6 +163,20 @@ def test_files_and_pickles_have_all_of_it(tmp_path):
 
 
 @pytest.mark.parametrize(
+    'name, value',
+    [('exponents', np.ones(6)), ('centres', np.full(6, np.nan)), ('names', 'a'), ('dim', 1.5)],
+)
+def test_a_forged_file_is_refused(tmp_path, name, value):
+    path = tmp_path / 'model.npz'
+    clone(NEW).fit(X, Y).save(path)
+    facts, arrays = archive.read(path, 'scroll-regressor-1')
+    {name: facts, 'exponents': arrays, 'centres': arrays}[name][name] = value
+    archive.write(path, 'scroll-regressor-1', facts, arrays)
+    with refused('grid'):
+        ScrollRegressor.load(path)
+
+
+@pytest.mark.parametrize(
     'params, call, word',
     [
         ({'limit': 10}, lambda m: m.fit(X, Y), 'grid reaches'),
@@ -171,6 +186,7 @@ def test_files_and_pickles_have_all_of_it(tmp_path):
         ({'ridge_lambda': 1e300}, lambda m: m.fit(X, Y).predict(X), 'lambda'),
         ({'ridge_lambda': 1e-30}, lambda m: m.fit(X, Y).predict(X), 'lambda'),
         ({'window': 0}, lambda m: m.fit(X, Y), 'window'),
+        ({}, lambda m: m.fit(X, 'ab'), ''),
         ({'window': 9}, lambda m: m.fit(X, Y).remove(X[:1], Y[:1]), 'window'),
         ({'window': 9}, lambda m: m.fit(X, Y) + m, 'window'),
         ({}, lambda m: m.fit(X, Y).partial_fit(X, Y[:, 0]), '1 targets, expected 2'),

@@ -42,6 +42,8 @@ def test_the_sums_equal_those_of_python_integers(stream):
     one = stream.labels[0]
     expected = counted(*stream.part(np.flatnonzero(stream.labels == one))[:2], True)
     assert by_class.of_class(one) == expected
+    with refused('zz'):
+        by_class.of_class('zz')
 
 
 @quick

@@ -32,6 +32,11 @@ def shares(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_one_file_of_embedded_images_is_removed_at_a_time(shares, command):
+    words = 'remove s.npz --samples old.npz old.npz -o x.npz'
+    assert command(*words.split())[0] == 2
+
+
 def test_shares_put_together_are_what_one_machine_counts(shares, command):
     expected = of(STREAM).digest()
     for number, order in enumerate((['a', 'b', 'c'], ['c', 'a', 'b'], ['b', 'c', 'a'])):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from scroll import Embedder, InputError, Scroll
 from scroll.embedding.cache import FeatureCache
@@ -221,7 +222,8 @@ def test_a_class_is_removed_as_if_it_had_never_been(named):
     'given_, word',
     [
         ({}, '3 of 5 samples of class 0 are in the buffer: give all'),
-        ({'X': POOL.features[:2]}, '2 of 5 samples of class 0 are given'),
+        ({'X': POOL.features[:2]}, 'expected all 5 samples of class 0'),
+        ({'X': csr_array(POOL.features)}, 'expected all 5'),
         ({'X': -POOL.features[:5]}, 'class|part|learned'),
     ],
 )
