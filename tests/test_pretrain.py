@@ -251,6 +251,7 @@ def test_another_backbone_and_another_seed_give_other_weights(learn, base):
         ({'batch_size': 101}, '--batch_size 101: there are 100 images'),
         ({'backbone': 'resnet19'}, '--backbone resnet19'),
         ({'backbone': 'resnet34'}, '--backbone resnet34 has no width'),
+        ({'backbone': 'timm', 'width': None}, '--weights timm:NAME'),
         ({'backbone': 'resnet12', 'width': 3}, 'must be even'),
         ({'input_size': 1}, 'cannot take images of 1 pixels'),
         ({'out': ROOT / 'docs'}, 'docs cannot be written'),

@@ -42,7 +42,12 @@ VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
 KINDS = {'higher': ['lower'], 'near': ['to', 'within'], 'same': ['as']}
 _OF_A_SIDE = {'rows', 'columns', 'experiment'}
 # of rows that do not say
-TEST_SAMPLES = {'seq-cifar10': 10_000, 'seq-cifar100': 10_000, 'seq-miniimg': 2_000}
+TEST_SAMPLES = {
+    'seq-cifar10': 10_000,
+    'seq-cifar100': 10_000,
+    'seq-miniimg': 2_000,
+    'seq-digits': 355,
+}
 _MACHINE = ('torch', 'device', 'num_threads', 'adapted_on')  # last bits of f* depend on it
 
 

@@ -101,6 +101,8 @@ def training_batch(images: torch.Tensor, size: int, generator: torch.Generator) 
 def backbone_options(name: str, width: int | None) -> dict:
     """Keyword arguments of a backbone: its width, if it has one."""
     known = keyword_flags(get_backbone_class(name))
+    if 'timm_name' in known:
+        raise InputError(f'--backbone {name}: its weights are published, as --weights timm:NAME')
     if 'width' not in known and width is not None:
         raise InputError(
             f'--width {width}: --backbone {name} has no width; its options: '

@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 
 import scroll
+from scroll.embedding.images import check_images
 from scroll.embedding.side_by_side import check_single
 from scroll.ground.archive import check_target, new_part, plain, sha256, write_errors
-from scroll.ground.arguments import instance, not_installed, shown
+from scroll.ground.arguments import instance, not_installed, shown, whole
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID_BITS, little_endian
 from scroll.heads.discriminants import form_bits
@@ -109,7 +110,10 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
     example = np.ones((2, learner.n_features_in_), np.float32)
     if embedder is not None:
         shape = image_shape or (embedder.preprocessing.input_size,) * 2 + (3,)
-        example = np.ones((2, *shape), np.uint8)
+        instance('image_shape', shape, Sequence)
+        for size in shape:
+            whole('image_shape', size, 1)
+        example = check_images(np.ones((2, *shape), np.uint8), 'image_shape')
     if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
         raise InputError(
             f'{path}: the weights of an integer backbone are a file more: give a folder'
@@ -148,6 +152,11 @@ def _certificate(learner, predictors: dict, names) -> dict:
         facts['embedder'] = dict(
             digest=embedder.digest, arithmetic=embedder.dtype, **asdict(embedder.preprocessing)
         )
+        from scroll.embedding.wide import WideNetwork
+
+        net = embedder.pristine
+        if isinstance(net, WideNetwork):
+            facts['embedder'] |= {'stages': net.stages, 'mirror': net.mirror}
     if 'f_star' in predictors:
         f_star = predictors['f_star']
         if f_star.exact:

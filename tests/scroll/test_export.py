@@ -241,6 +241,9 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(tmp_path, monkey
     for nothing, word in ((Scroll(), 'learned nothing'), (5, 'learner 5')):
         with refused(word):
             export(nothing, tmp_path / 'out')
+    for shape in (5, (0, 12), (12, 12, 4)):
+        with refused('image_shape'):
+            export(of_images('float32', buffer_size=0), tmp_path / 'out', image_shape=shape)
 
     def full(*_, **__):
         raise OSError(28, 'No space left on device')
@@ -332,9 +335,10 @@ def test_an_exact_f_star_is_exported_in_float32():
     assert np.allclose(logits, learner.decision_function(IMAGES), atol=1e-3)
 
 
-def test_what_no_graph_can_hold_is_one_line(tmp_path):
-    with refused('cannot be exported as a graph'):
-        export(of_images('float32', buffer_size=0), tmp_path / 'out', ('torch',), (12,))
+def test_what_no_graph_can_hold_is_one_line(tmp_path, monkeypatch):
     with refused('bfloat16'):
         export(of_images('bfloat16', buffer_size=0), tmp_path / 'out', ('torch',))
+    monkeypatch.setattr('torch.export.export', lambda *_, **__: 1 / 0)
+    with refused('cannot be exported as a graph'):
+        export(of_images('float32', buffer_size=0), tmp_path / 'out', ('torch',))
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,8 @@
 like others.
 """
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,9 @@ def test_exported_they_predict_the_same(small, tmp_path):
     logits, label = torch.export.load(tmp_path / 'out/f_T.pt2').module()(torch.from_numpy(IMAGES))
     assert np.array_equal(learner.classes_[label], learner.predict(IMAGES))
     assert np.array_equal(logits, learner.decision_function(IMAGES))
+    export(learner, tmp_path / 'tensors')
+    about = json.loads((tmp_path / 'tensors' / 'certificate.json').read_text())['embedder']
+    assert (about['stages'], about['mirror']) == ([2, 3], True)
 
 
 def test_files_of_integer_networks_say_that_there_is_a_mirror(tmp_path):
