@@ -34,12 +34,12 @@ _ENTRIES = 1 << 15  # of a table
 
 
 def _kept(make):
-    """Decorate a function of a constant: its result is kept as long as the constant is. Writes to
-    its `.data` go unnoticed."""
+    """Decorate a function of a constant: its result is kept as long as the constant is. Writes
+    into its `.data` go unnoticed."""
     results = WeakIdKeyDictionary()
 
     def result_of(tensor, *options):
-        key = tensor._version, options
+        key = tensor._version, tensor.data_ptr(), options
         before, result = results.get(tensor, (None, None))
         if before != key:
             result = make(tensor, *options)

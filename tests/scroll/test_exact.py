@@ -1,6 +1,7 @@
 """`exact_torch`: the numbers of torch, the same bits whatever the order, the threads and the
 instructions."""
 
+import copy
 import os
 
 import numpy as np
@@ -230,6 +231,17 @@ def test_fast_values_are_near_and_depend_on_their_own_row_alone(name):
     assert torch.equal(out, another)
     assert torch.equal(out[:1], first)
     assert bad.isnan().all()
+
+
+@pytest.mark.parametrize('name', ['wide', 'depthwise'])
+@torch.no_grad()
+def test_weights_in_the_place_of_others_are_noticed(name):
+    layer, shape = copy.deepcopy(FAST[name])
+    x = inputs(*shape).float()
+    with ExactArithmetic(fast=True):
+        layer(x)
+        layer.weight.data = layer.weight.flip(-1)
+        assert torch.equal(layer(x), copy.deepcopy(layer)(x))
 
 
 def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(rounding):
