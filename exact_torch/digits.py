@@ -40,10 +40,11 @@ def _kept(make):
 
     def result_of(tensor, *options):
         key = tensor._version, tensor.data_ptr(), options
-        before, result = results.get(tensor, (None, None))
+        before, result, _ = results.get(tensor, (None, None, None))
         if before != key:
             result = make(tensor, *options)
-            results[tensor] = key, result
+            # whose storage is kept: another would get its place
+            results[tensor] = key, result, tensor.untyped_storage()
         return result
 
     return result_of

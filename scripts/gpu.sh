@@ -7,7 +7,7 @@
 set -euo pipefail
 unset CDPATH            # with it, cd prints and may lead elsewhere
 root=$(cd "$(dirname "$0")/.." && pwd)
-python=$(command -v "${PYTHON:-$root/.venv/bin/python}") || { echo "gpu.sh: PYTHON=${PYTHON:-}: no such command" >&2; exit 2; }
+python=$(command -v "${PYTHON:-$root/.venv/bin/python}") || { echo "gpu.sh: ${PYTHON:-$root/.venv/bin/python}: no such command" >&2; exit 2; }
 python=$(realpath --no-symlinks "$python")
 cd "$root"
 gpu=${GPU:-0}

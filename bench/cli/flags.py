@@ -302,7 +302,7 @@ def add_checkpoint_args(parser) -> None:
         help='keep the model as a file: after the last task, or each',
     )
     flag('--save_checkpoint_mode', choices=('safe',), default='safe', help='of such files')
-    flag('--ckpt_name', help='how the names of these files begin')
+    flag('--ckpt_name', type=str, help='how the names of these files begin')
     flag('--checkpoint_path', default='./checkpoints/', help='folder of these files')
     flag(
         '--loadcheck',
@@ -326,7 +326,7 @@ def add_management_args(parser) -> None:
         help="'cpu', 'cuda' or the number of a GPU "
         '(default: the GPU with most free memory, if there is one)',
     )
-    flag('--notes', affects='display', help='free text, kept in the results')
+    flag('--notes', type=str, affects='display', help='free text, kept in the results')
     flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every N epochs')
     flag(
         '--eval_every',

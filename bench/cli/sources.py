@@ -6,6 +6,7 @@ puts them in order, the weakest first; `merge` takes the strongest value of each
 
 import argparse
 import os
+from inspect import isfunction
 from typing import NamedTuple
 
 from core.arguments import ArgumentParser, column_of
@@ -73,7 +74,8 @@ def _typed(parser: ArgumentParser, action, value, where: str):
     items = []
     for item in value if many else [value]:
         word = int(item) if isinstance(item, bool) and action.type else item
-        word = word if action.nargs == 0 else str(word)
+        if isfunction(action.type):  # which expects text
+            word = str(word)
         try:
             items.append(parser._get_value(action, word))
             parser._check_value(action, items[-1])

@@ -103,8 +103,12 @@ def load(path) -> Experiment:
     """Read an experiment; InputError, in one line, for anything that is wrong in its file."""
     path = Path(path)
     content = read_yaml(path)
-    with read_errors(path):
+    try:
         return _experiment(path, content)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise InputError(
+            f'{path}: not of the form of the files in experiments/: {error}'
+        ) from error
 
 
 def _experiment(path: Path, content: dict) -> Experiment:

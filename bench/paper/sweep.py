@@ -24,7 +24,6 @@ from pathlib import Path
 
 from joblib import cpu_count
 
-from bench.paper import claims
 from bench.paper.experiments import (
     Cell,
     arguments,
@@ -34,11 +33,9 @@ from bench.paper.experiments import (
     matching_rows,
     results_rows,
 )
-from bench.paper.report import Report
 from core.arguments import ArgumentParser, whole
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
-from scroll.ground.archive import read_errors
 from scroll.ground.errors import InputError
 
 PROGRAM = [sys.executable, str(ROOT / 'main.py')]  # the words that begin each run's command
@@ -211,11 +208,6 @@ def main() -> int:
     options, extra = parse_args(sys.argv[1:])
     gpus, threads = shares(options, extra)
     experiments = list(map(load, options.experiments))
-    report = Report(ROOT / 'results', [experiment.path for experiment in experiments])
-    for experiment in experiments:
-        with read_errors(experiment.path):
-            for claim in experiment.claims:  # better now than after hours
-                claims.pairs(claim, experiment, report.get)
     others = [
         [sys.executable, *shlex.split(text)]
         for experiment in experiments

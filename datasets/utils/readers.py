@@ -15,7 +15,6 @@ from core.environment import warn_once
 from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.embedding.images import check_images
 from scroll.files.images import decoders
-from scroll.ground.archive import read_errors
 from scroll.ground.errors import InputError
 
 # labels: those of the files, where they are other than 0..K-1
@@ -92,7 +91,7 @@ def mini_split(base_path, split: str) -> tuple:
             f'miniImageNet is missing: put {path.name} into {path.parent}: docs/own-data.md'
         )
     content = safe_pickle.load(path)
-    with read_errors(path):
+    try:
         images = content['image_data']
         rows = content['class_dict']
         wnids = sorted(rows)
@@ -103,6 +102,10 @@ def mini_split(base_path, split: str) -> tuple:
         order = np.concatenate([np.asarray(rows[w]) for w in wnids])
         labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
         return np.ascontiguousarray(images[order]), labels, wnids
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(
+            f"{path}: expected a dict with 'image_data' and 'class_dict' ({error})"
+        ) from error
 
 
 def mini_imagenet(base_path) -> Images:

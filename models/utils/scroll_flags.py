@@ -155,6 +155,7 @@ def _add_file_flags(flag) -> None:
     )
     flag(
         '--export',
+        type=str,
         affects='place',
         metavar='FOLDER',
         help='write f_T and f* after the last task, for other programs, to a new folder, or the '

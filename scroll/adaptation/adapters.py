@@ -145,7 +145,7 @@ def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Return whether a layer does what layers of this kind do: subclasses may use their weight in
     another way.
     """
-    return type(module).forward is kind.forward
+    return isinstance(module, kind) and type(module).forward is kind.forward
 
 
 def _is_pointwise(module: nn.Module) -> bool:

@@ -31,7 +31,7 @@ from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
 from scroll.embedding.machine import describe_machine, layout_for, versions
 from scroll.embedding.program import built_in_images, identify_program, tensor_bytes
 from scroll.embedding.transforms import DRAWN
-from scroll.embedding.wide import WideNetwork
+from scroll.embedding.wide import WideNetwork, check_stages
 from scroll.ground.arguments import instance, on_off, one_of, shown, whole
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian, quantise, sample_keys
@@ -94,9 +94,11 @@ class Embedder:
         on_off('channels_last', channels_last)
         if not isinstance(cache, (str, os.PathLike, type(None))):
             raise InputError(f'cache {shown(cache)}: expected a folder, or None')
+        stages = check_stages(stages)
+        on_off('mirror', mirror)
         if stages or mirror:
             net = WideNetwork(net, stages, mirror)
-            integers = integers and integers.widened(net.stages, net.mirror)
+            integers = integers and integers.widened(stages, mirror)
         self.device = _usable_device(device)
         self.preprocessing = preprocessing
         self.dtype = dtype

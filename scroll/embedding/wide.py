@@ -8,7 +8,7 @@ for it.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from scroll.ground.errors import InputError
 
 def check_stages(stages) -> tuple[int, ...]:
     """The numbers of the stages, sorted, each once; InputError unless they are whole, above 0."""
-    instance('stages', stages, Sequence)
+    instance('stages', stages, Iterable)
     for stage in stages:
         whole('stages', stage, 1)
     return tuple(sorted(set(map(int, stages))))

@@ -19,7 +19,6 @@ import numpy as np
 from scipy.special import softmax
 
 from scroll.adaptation.settings import Adaptation
-from scroll.embedding.images import check_images
 from scroll.ground.arguments import instance, shown
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, quantise, sample_keys
@@ -260,7 +259,9 @@ class Scroll(Locked):
         self._check_params()
         with self._lock:  # names of the first columns go for all
             if self.embedder is not None:
-                return self.learn(check_images(X), *self.embedder(X), y)
+                features, keys = self.embedder(X)
+                X = X.cpu() if hasattr(X, 'cpu') else X  # from a GPU
+                return self.learn(np.asarray(X), features, keys, y)
             names = names_of(X)
             X = self._numbers(X, self._state)
             labels = _some_labels(y, len(X))
@@ -406,8 +407,12 @@ class Scroll(Locked):
             return self._edit(without_class)
         with self._lock:
             count = self._require_state().count_of(name)
-            with prefixed(f'X: expected all {count} samples of class {name!r}'):
-                return self.remove(X, label_array([name] * count))
+            given = len(X) if isinstance(X, list) else [*np.shape(X), 0][0]
+            if given != count:
+                raise InputError(
+                    f'{given} of {count} samples of class {name!r} are given: expected all'
+                )
+            return self.remove(X, label_array([name] * count))
 
     def rename(self, mapping: dict) -> 'Scroll':
         """Give classes other names: {name: new name}; the others keep theirs. Two may swap theirs.

@@ -63,7 +63,7 @@ class LearnedKeys:
         left = dict(self._parts)
         missing = np.zeros(len(keys), bool)
         for label, at in by_label(check_labels(labels, len(keys))):
-            # its parts are sorted: no work for one
+            # its parts are sorted
             learned = np.sort(np.concatenate([_NONE, *left.pop(label, ())]), kind='stable')
             order = at[np.argsort(keys[at], kind='stable')]
             asked = keys[order]

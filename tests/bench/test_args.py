@@ -44,6 +44,7 @@ class ProbeModel(Sgd):
         parser.set_defaults(**ProbeModel.wanted)
         parser.add_argument('--strength', type=real(0), default=0.1, help='how strongly')
         parser.add_argument('--strategy', default='first')
+        parser.add_argument('--prompt', type=bool, default=True)  # as L2P of Mammoth
         return parser
 
 
@@ -130,6 +131,8 @@ def test_what_a_config_gives_is_no_longer_required(probe):
     assert probe(lr='', defaults={'lr': 0}).lr == 0  # zero is a value
     assert probe(buffer='', data_config='buffer_size: 0').buffer_size == 0
     assert probe(data_config='notes: 5').notes == '5'
+    args = probe(config='default: {prompt: false, strategy: 0.5}')
+    assert (args.prompt, args.strategy) == (False, 0.5)
     assert probe(data_config='backbone: {type: linear, args: }').backbone == 'linear'
 
 

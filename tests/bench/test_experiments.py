@@ -179,7 +179,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     'change, words',
     [
         (('title: t', 'titel: t'), ['titel']),
-        (('[50 ± 1, null]', '[50 ± 1]'), ['expected']),
+        (('[50 ± 1, null]', '[50 ± 1]'), ['form']),
         (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']),
         (('dataset: seq-digits, ', ''), ['dataset']),
         (('anytime_accuracy', 'best'), ['metric', 'best']),
@@ -196,7 +196,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
         (('lr: 0.1', 'base_path: .'), ['base_path']),
         (('title: t', 'title: t\nkind: pie'), ['pie']),
         (('one: {paper', '200: {paper'), ["'200'"]),
-        (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['expected']),
+        (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):

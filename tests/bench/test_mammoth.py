@@ -101,6 +101,7 @@ def call(root, monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_models_run_or_lack_a_package_and_are_not_run_twice(call, tmp_path, monkeypatch):
     words = '--dataset seq-digits --models odd fine -- --weights none --backbone reduced-resnet18'
     call('verdicts', words)

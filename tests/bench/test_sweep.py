@@ -259,15 +259,6 @@ def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, wor
     assert said in err
 
 
-def test_a_claim_that_cannot_be_read_ends_it_before_anything_runs(bench):
-    path = Path(bench.two)
-    claim = '{says: x, higher: {rows: nobody}, lower: {rows: the sgd}}'
-    path.write_text(f'{path.read_text()}claims: [{claim}]\n')
-    code, out, err = bench(path)
-    assert (code, out, len(err.splitlines())) == (2, '', 1)
-    assert 'nobody' in err
-
-
 def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench):
     (bench.base / 'hold').touch()
 

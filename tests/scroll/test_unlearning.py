@@ -222,8 +222,8 @@ def test_a_class_is_removed_as_if_it_had_never_been(named):
     'given_, word',
     [
         ({}, '3 of 5 samples of class 0 are in the buffer: give all'),
-        ({'X': POOL.features[:2]}, 'expected all 5 samples of class 0'),
-        ({'X': csr_array(POOL.features)}, 'expected all 5'),
+        ({'X': POOL.features[:2]}, '2 of 5 samples of class 0 are given'),
+        ({'X': csr_array(POOL.features[:5])}, 'sparse'),
         ({'X': -POOL.features[:5]}, 'class|part|learned'),
     ],
 )

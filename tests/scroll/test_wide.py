@@ -106,6 +106,8 @@ def test_files_of_integer_networks_say_that_there_is_a_mirror(tmp_path):
         ((5,), False, 'stages 1 to 4'),
         ((0,), False, 'stages'),
         (3, False, 'stages'),
+        (None, False, 'stages'),
+        ((), 0, 'mirror'),
         ((1.5,), True, 'stages'),
         ((), 'no', 'mirror'),
     ],
