@@ -21,7 +21,6 @@ from core.plugins import ROOT
 from utils import metrics
 from utils.loggers import settings
 
-_METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
 # of a run that learns every sample of its stream, task after task
 _WHOLE = {
     'debug_mode': 0,
@@ -135,10 +134,10 @@ def _accuracies(record: Record, which: int, transfer: bool) -> dict:
     """
     R = (record.class_il, record.task_il)[which]
     row = {f'task{record.first + i + 1}': round(metrics.mean(part), 4) for i, part in enumerate(R)}
-    row |= dict.fromkeys(_METRICS)
+    row |= dict.fromkeys(results.LEADING)
     if transfer and len(R) > 1:
         forward = metrics.forward_transfer(record.before[which], record.untrained[which])
-        row |= zip(_METRICS, (forward, metrics.backward_transfer(R), metrics.forgetting(R)))
+        row |= zip(results.LEADING, (forward, metrics.backward_transfer(R), metrics.forgetting(R)))
     row |= {
         'final_accuracy': _weighted(R[-1], record.test_sizes),
         'average_incremental_accuracy': round(metrics.average_incremental_accuracy(R), 4),
@@ -196,7 +195,7 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, cuts: str) ->
     for setting, row in rows.items():
         more = [
             f', {name.replace("_", " ")} {row[name]:.2f} %'
-            for name in ('test_accuracy', 'anytime_accuracy', *_METRICS)
+            for name in ('test_accuracy', 'anytime_accuracy', *results.LEADING)
             if row.get(name) is not None
         ]
         print(

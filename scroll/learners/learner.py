@@ -407,6 +407,7 @@ class Scroll(Locked):
             return self._edit(without_class)
         with self._lock:
             count = self._require_state().count_of(name)
+            # a list of images may be ragged, and a number has no length
             given = len(X) if isinstance(X, list) else [*np.shape(X), 0][0]
             if given != count:
                 raise InputError(
