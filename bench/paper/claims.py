@@ -219,8 +219,8 @@ def _decided(p: float, opposite: float, pairs: int) -> str:
     return SUPPORTED if p < LEVEL else CONTRADICTED if opposite < LEVEL / pairs else UNDECIDED
 
 
-def _same(seeds: list, *_) -> tuple:
-    seeds = [seed for seed in seeds if _agree(*seed[1:3], _MACHINE)]
+def _same(every: list, *_) -> tuple:
+    seeds = [seed for seed in every if _agree(*seed[1:3], _MACHINE)]
     if not seeds:
         return UNDECIDED, (0, 0, 0), 'no rows of one kind of machine'
     largest = max(abs(difference) for difference, *_ in seeds)
@@ -239,6 +239,8 @@ def _same(seeds: list, *_) -> tuple:
     if largest or different:
         verdict = CONTRADICTED
     words = f'largest difference {largest:g}, digests equal in {equal} of {equal + different}'
+    if len(seeds) < len(every):
+        words += f'; {len(every) - len(seeds)} of {len(every)} seeds left out, on other machines'
     return verdict, (-largest, -different, equal), words
 
 

@@ -438,6 +438,19 @@ def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
     assert ('no rows of one kind of machine' in evidence) == (kinds == '12')
 
 
+def test_the_same_says_how_many_seeds_are_of_two_kinds_of_machine(experiment):
+    rows = [{'seed': seed, 'final_accuracy': '70', 'online_digest': 'a'} for seed in '01']
+    others = [row | {'torch': kind} for row, kind in zip(rows, ('', '2'))]
+    found = claims.judge(
+        by_column('same', 'as', 'SCROLL'),
+        experiment,
+        load,
+        lambda _, cell: others if cell.column == TWO else rows,
+    )
+    assert found.verdict == 'supported'
+    assert '1 of 2 seeds left out' in found.evidence
+
+
 @pytest.mark.parametrize(
     'change, words',
     [
