@@ -75,13 +75,13 @@ class ScrollModel(FrozenModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        learned_files.check_writable(args)
         adaptation = scroll_flags.adaptation(args, dataset)
         if args.debug_mode:
             updates = min(adaptation.updates(args.buffer_size), self.get_debug_iters())
             adaptation = replace(adaptation, iterations=updates)
         # features are learned as they are
         images = None if hasattr(dataset, 'num_inputs') else self.embedder
+        learned_files.check_writable(args, images)
         if (
             images
             and args.buffer_size

@@ -82,6 +82,7 @@ class Packer:
         self.lost = []
         self.stream = stream or {}
         self._left = set()
+        self._held = {}  # id of a tensor -> itself, attribute and name in it, if of a network
 
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
@@ -110,6 +111,12 @@ class Packer:
         if id(value) in self.stream:
             return {KIND: 'stream', 'place': self.stream[id(value)]}
         if isinstance(value, torch.Tensor):
+            if id(value) in self._held:
+                _, place = self._held[id(value)]
+                if place is None:
+                    self.lost.append(path)  # one tensor in two places would become two
+                return {KIND: 'of a network', 'place': place}
+            self._held[id(value)] = value, None
             return _tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
             texts = value.dtype.kind in 'US'
@@ -129,10 +136,16 @@ class Packer:
         if isinstance(value, nn.Module):
             tensors = _tensors(value)
             self.needs[path] = [(name, tuple(t.shape)) for name, t in tensors.items()]
+            _, *attribute = path.split('.')
+            if len(attribute) == 1:
+                self._held |= {id(t): (t, (*attribute, name)) for name, t in tensors.items()}
             return {
                 KIND: 'module',
                 'tensors': {name: _tensor(t) for name, t in tensors.items()},
-                'training': [part.training for part in value.modules()],
+                'plain': [
+                    {name: item for name, item in vars(part).items() if type(item) in _PLAIN}
+                    for part in value.modules()
+                ],
             }
         if isinstance(value, torch.Generator):
             return {KIND: 'state', 'state': value.get_state()}
@@ -184,6 +197,9 @@ def unpack(packed, present, model: nn.Module, stream=()):
     if kind == 'stream':
         task, number = packed['place']
         return stream[task][number]
+    if kind == 'of a network':
+        attribute, name = packed['place']
+        return _tensors(getattr(model, attribute))[name]
     if kind == 'array':
         return np.asarray(packed['values']).astype(packed['dtype']).reshape(packed['shape'])
     if kind == 'module':
@@ -221,7 +237,9 @@ def _module(packed: dict, present, model) -> nn.Module:
         raise ValueError('a network that is not there')
     tensors = _tensors(module)
     parts = list(module.modules())
-    if list(tensors) != list(packed['tensors']) or len(parts) != len(packed['training']):
+    # of before 0.5: only the mode of each part
+    plain = packed.get('plain') or [{'training': mode} for mode in packed['training']]
+    if list(tensors) != list(packed['tensors']) or len(parts) != len(plain):
         raise ValueError('another network')
     for name, saved in packed['tensors'].items():
         value = saved['tensor'] if isinstance(saved, dict) else saved
@@ -231,8 +249,8 @@ def _module(packed: dict, present, model) -> nn.Module:
         tensor.data.copy_(value.detach())
         if tensor.is_leaf:
             tensor.requires_grad_(value.requires_grad)
-    for part, training in zip(parts, packed['training']):
-        part.training = training
+    for part, values in zip(parts, plain):
+        vars(part).update(values)
     return module
 
 

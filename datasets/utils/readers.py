@@ -175,6 +175,5 @@ def folder(data_dir, size: int) -> Images:
         )
     images = read_images(paths, size)
     labels = np.array(labels, np.int64)
-    return Images(
-        images[:train], labels[:train], images[train:], labels[train:], classes, decoders()
-    )
+    parts = images[:train], labels[:train], images[train:], labels[train:]
+    return Images(*parts, classes, decoders(), labels=classes)

@@ -3,7 +3,7 @@
 import copy
 from dataclasses import replace
 
-from scroll.exports.tensors import export
+from scroll.exports.tensors import check_export, export
 from scroll.files import edits
 from scroll.ground import archive
 from scroll.ground.errors import InputError, prefixed
@@ -12,8 +12,16 @@ from scroll.learners.learner import Scroll
 from scroll.sums.exemplars import ExemplarBuffer
 
 
-def check_writable(args) -> None:
+def check_writable(args, embedder) -> None:
     """InputError, before anything is learned, for a file that cannot be written or is another's."""
+    if args.export and embedder is not None:
+        _, formats, ending = check_export(args.export, args.export_formats)
+        f_star = args.buffer_size and args.adaptation != 'none'
+        dtypes = {embedder.dtype, args.precision} if f_star else {embedder.dtype}
+        if 'bfloat16' in dtypes and {*formats} != {'safetensors'}:
+            raise InputError('--export: graphs need --dtype and --precision other than bfloat16')
+        if ending == '.safetensors' and embedder.dtype == 'integer':
+            raise InputError('--export: an integer backbone is a file more: give a folder')
     others = [args.loadcheck] if args.loadcheck else []
     for flag in ('features', 'test_features'):
         others += getattr(args, flag, None) or ()
@@ -48,7 +56,10 @@ def save(learner: Scroll, args, images=None) -> None:
         if images is not None:
             about['image_shape'] = images.train.shape[1:]
             about['names'] = [images.class_names[y] for y in learner.classes_]
-        export(learner, args.export, args.export_formats, **about)
+        if names and learner.adapted_:  # labels are sorted: columns stay
+            f_star = replace(learner.adapted_, classes=named.classes_)
+            named.set_state(replace(named.state_for_files(), adapted=f_star))
+        export(named, args.export, args.export_formats, **about)
 
 
 def load(model, path) -> None:

@@ -104,7 +104,7 @@ class Embedder:
         self.dtype = dtype
         self.chunk = int(chunk)
         channels_last = channels_last and dtype != 'exact'  # whose products it would slow down
-        self.layout = layout_for(net) if channels_last else torch.contiguous_format
+        self._channels_last = channels_last and layout_for(net) == torch.channels_last
         examples = self._set_network(net, integers)
         self.valid_on = self._environment()
         self.digest = self._digest(examples)
@@ -132,6 +132,8 @@ class Embedder:
                 in_float64 = self.dtype == 'exact' and not self._fast
                 self.net = self._unfolded() if in_float64 else self.folded
                 self._program, self.unidentified, examples = self._identify()
+                if examples[0].ndim != 2:
+                    raise ValueError(f'features are {tuple(examples[0].shape)}, not (N, d)')
                 self.dim = examples[0].shape[1]
                 return examples
         except InputError:
@@ -186,6 +188,10 @@ class Embedder:
         with exact_arithmetic(self.device, fast=True) if exact else nullcontext():
             fold_batch_norm(net, example.to(self.device))
         return net.to(memory_format=self.layout)
+
+    @property
+    def layout(self) -> torch.memory_format:
+        return torch.channels_last if self._channels_last else torch.contiguous_format
 
     def _unfolded(self) -> nn.Module:
         return copy.deepcopy(self.pristine).to(self.device)
@@ -254,8 +260,9 @@ class Embedder:
         """An embedder for another network, without a cache, otherwise alike unless a dtype is
         given; never in integers."""
         dtype = dtype or ('float32' if self.dtype == 'integer' else self.dtype)
-        channels_last = self.layout == torch.channels_last
-        return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
+        return Embedder(
+            net, self.preprocessing, dtype, self.device, self.chunk, self._channels_last
+        )
 
     @torch.inference_mode()
     def features(self, images) -> np.ndarray:

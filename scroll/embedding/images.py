@@ -164,10 +164,14 @@ def check_images(images, name: str = 'X') -> np.ndarray:
         images = np.asarray(images.cpu() if hasattr(images, 'cpu') else images, order='C')
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f'{name} is not an array of images: {error}') from error
-    grey_or_colour = images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3))
-    if images.dtype != np.uint8 or not grey_or_colour or 0 in images.shape[1:]:
+    axes = images.ndim  # three of one image would be taken for many grey ones
+    if (
+        images.dtype != np.uint8
+        or (axes, images.shape[-1:] in ((1,), (3,))) not in ((3, False), (4, True))
+        or 0 in images.shape[1:]
+    ):
         raise InputError(
             f'{name} has dtype {images.dtype} and shape {images.shape}: '
-            'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W)'
+            'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W); one is X[None]'
         )
     return images

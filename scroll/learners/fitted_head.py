@@ -68,10 +68,10 @@ def fit_head(values: dict, state: State) -> FittedHead:
     head = HEADS[name]
     lift = lift_of(values, statistics.dim)
     if (head.by_class and not statistics.by_class) or lift != statistics.lift:
-        kind = ' for each class' if statistics.by_class else ''
+        wanted, there = (' for each class' * one.by_class for one in (head, statistics))
         raise InputError(
-            f'head {name} with lift {lift}: the samples were counted with lift '
-            f'{statistics.lift}{kind}, and another head needs other sums: learn again'
+            f'head {name} needs sums with lift {lift}{wanted}: these are with lift '
+            f'{statistics.lift}{there}: learn again'
         )
     counts = statistics.counts
     if (

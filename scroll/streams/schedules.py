@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, did_you_mean
 from scroll.ground.labels import check_labels
 from scroll.ground.randomness import numpy_stream
@@ -95,6 +96,7 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     labels: (N,), whole numbers or text.
     seed: of the run; the schedule draws from a stream of its own.
     InputError: a malformed spec, or one that does not fit the labels."""
+    whole('seed', seed)
     name, options = _parse(spec)
     form = FORMS[name]
     labels = check_labels(labels)

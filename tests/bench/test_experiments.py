@@ -13,10 +13,10 @@ import pytest
 
 from bench.cli.parsing import parse_args
 from bench.paper import claims
-from bench.paper.experiments import Cell, experiment_files, load, matching_rows
+from bench.paper.experiments import Cell, experiment_files, load, matching_rows, results_rows
 from bench.paper.sweep import Run
 from bench.results.keys import key_text
-from core.rows import read_rows
+from core.rows import append_row, read_rows
 from tests.conftest import ROOT, refused
 
 NAMES = [path.stem for path in experiment_files()]
@@ -322,3 +322,10 @@ def test_rows_are_of_commits_in_the_history():
     commits = {row['git_commit'] for path in paths for row in read_rows(path)}
     said = git(['git', 'cat-file', '--batch-check'], input='\n'.join(commits)).stdout
     assert 'missing' not in said
+
+
+@pytest.mark.parametrize('setting', ['class-il', 'domain-il', 'general-continual'])
+def test_rows_of_every_setting_with_accuracies_among_all_classes_are_found(tmp_path, setting):
+    row = {'model': 'er', 'final_accuracy': '50'}
+    append_row(tmp_path / 'results' / setting / 'a' / 'er', row)
+    assert results_rows(tmp_path) == [row]

@@ -48,6 +48,7 @@ class Everything(nn.Module):
         if learned:
             self.net(torch.rand(2, 3, 16, 16)).sum().backward()
             self.opt.step()
+            self.net.task = 3
             self.old_net = copy.deepcopy(self.net).eval()
             self.counts[3] += 2
             self.count = np.int64(7)
@@ -60,6 +61,7 @@ class Everything(nn.Module):
             self.torch_random.manual_seed(5)
             self.numpy_random.random(3)
             self.net.train()
+            self.live = list(self.net.parameters())
             self.register_buffer('late', torch.arange(2))
             self.bias.data += 1
             self.plain = torch.ones(1)
@@ -91,6 +93,8 @@ def test_everything_comes_back():
     assert not packer.lost
     assert again.old_net is not model.old_net
     assert again.counts == model.counts
+    assert again.net.task == 3
+    assert all(one is other for one, other in zip(again.live, again.net.parameters(), strict=True))
     assert type(again.count) is int
     assert again.names.tolist() == ['x', 'yy']
     assert again.means['a'] == [1.5, None, (True, 'b')]
@@ -106,6 +110,24 @@ def test_everything_comes_back():
     again.net(torch.rand(2, 3, 16, 16)).sum().backward()
     again.opt.step()
     assert not torch.equal(again.net.get_params(), before)
+
+
+def test_a_state_of_an_earlier_version_has_only_the_mode_of_each_part():
+    model = Everything(1)
+    state = Packer().members(model)
+    plain = state['net'].pop('plain')
+    state['net']['training'] = [False for _ in plain]
+    load_model_state(model, state)
+    assert not any(part.training for part in model.net.modules())
+    assert model.net.num_classes == 3
+
+
+def test_a_tensor_in_two_places_is_named_as_lost():
+    model = Everything(0, learned=True)
+    model.means['newest'] = model.plain  # a change of one in place is a change of the other
+    packer = Packer()
+    packer.members(model)
+    assert packer.lost == ['model.plain']
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,7 @@ def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(pars
     dataset = stream('--data_dir', tmp_path)
     assert dataset.N_TASKS == dataset.N_CLASSES == 3
     assert dataset.get_class_names() == ['ant', 'bee', 'cat']
+    assert dataset.images.labels == ['ant', 'bee', 'cat']  # of files: other folders have others
     assert stream('--data_dir', tmp_path, '--n_splits 2').N_CLASSES_PER_TASK == [2, 1]
     with refused('--n_splits 4', 'seq-folder has 3 classes'):
         stream('--data_dir', tmp_path, '--n_splits 4')

@@ -2,6 +2,8 @@
 what cannot be.
 """
 
+import json
+
 import numpy as np
 import pyarrow
 import pytest
@@ -94,7 +96,11 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_f
         '--buffer_size 30 --buffer_strategy hash --iterations 3',
         '--keep_keys 1 --eval_every 100',
         *('--features', file, '--schedule', schedule, '--save_state', state),
+        *('--export', tmp_path / 'out'),
     )
+    for name in 'f_T', 'f_star':
+        about = json.loads((tmp_path / 'out' / f'{name}.json').read_text())
+        assert about['classes'] == np.unique(labels).tolist()
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
     assert row['statistics_digest'] == expected.digest()
     assert row['online_digest'] == expected.predictor().digest()

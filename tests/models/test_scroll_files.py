@@ -154,6 +154,22 @@ def test_flags_that_do_not_go_together(parse, tmp_path, monkeypatch, flags, word
         parse('scroll', flags)
 
 
+@pytest.mark.parametrize(
+    'flags, words',
+    [
+        ('--export e --export_formats onnx --precision bfloat16', ['--precision', 'bfloat16']),
+        ('--export e.pt2 --precision bfloat16', ['--precision', 'bfloat16']),
+    ],
+)
+def test_an_export_that_cannot_be_ends_a_run_before_it_learns(
+    alone, tmp_path, monkeypatch, capsys, flags, words
+):
+    monkeypatch.chdir(tmp_path)
+    with refused('--export', *words):
+        alone(flags)
+    assert 'Accuracy' not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize('flag', ['--save_statistics', '--save_state', '--export'])
 def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(
     alone, tmp_path, monkeypatch, capsys, flag

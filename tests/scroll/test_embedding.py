@@ -263,6 +263,11 @@ def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
         Embedder(Moody(), PREPROCESSING, chunk=4)(images)
 
 
+class Maps(nn.Module):
+    def features(self, x):
+        return x.mean((2, 3), keepdim=True)
+
+
 @pytest.mark.parametrize(
     'params, word',
     [
@@ -272,6 +277,7 @@ def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
         ({'device': 'abacus'}, 'device'),
         ({'device': 'cuda:99'}, 'device'),
         ({'preprocessing': Preprocessing(1)}, 'makes no features'),
+        ({'net': Maps()}, r'features are \(1, 3, 1, 1\), not \(N, d\)'),
         ({'cache': 3}, 'cache'),
         ({'net': nn.Linear(2, 2)}, 'net'),
         ({'preprocessing': 16}, 'preprocessing'),

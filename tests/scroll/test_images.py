@@ -120,6 +120,7 @@ def test_grey_images_are_three_equal_channels():
         np.zeros((2, 4, 4, 3), np.float32),
         np.zeros((2, 4, 4, 2), np.uint8),
         np.zeros(3, np.uint8),
+        np.zeros((4, 4, 3), np.uint8),  # one, not four grey ones
         [[1, 2]],
         None,
         np.zeros((2, 0, 4, 3), np.uint8),

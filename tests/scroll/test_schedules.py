@@ -158,6 +158,12 @@ def test_labels_that_are_none_are_refused():
             make_schedule('iid', labels)
 
 
+@pytest.mark.parametrize('seed', [None, 'a', 0.5, np.random.default_rng(0)], ids=str)
+def test_a_seed_that_is_none_is_refused(seed):
+    with refused('^seed'):
+        make_schedule('iid', LABELS, seed)
+
+
 @pytest.mark.parametrize(
     'spec, word',
     [
