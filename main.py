@@ -6,11 +6,9 @@ python main.py --model scroll --dataset seq-cifar100 --n_splits 50
 
 import sys
 
-from bench.cli.command import main
-from core.plugins import names_of
+from bench.cli.command import initialize, main, parse_args
 
-# where users of Mammoth look for them
-__getattr__ = names_of(__name__, parse_args='bench.cli.parsing', initialize='bench.cli.command')
+__all__ = ['initialize', 'main', 'parse_args']  # where users of Mammoth look for them
 
 if __name__ == '__main__':
     sys.exit(main())

@@ -17,9 +17,8 @@ def check_writable(args, embedder) -> None:
     if args.export and embedder is not None:
         _, formats, ending = check_export(args.export, args.export_formats)
         f_star = args.buffer_size and args.adaptation != 'none'
-        dtypes = {embedder.dtype, args.precision} if f_star else {embedder.dtype}
-        if 'bfloat16' in dtypes and {*formats} != {'safetensors'}:
-            raise InputError('--export: graphs need --dtype and --precision other than bfloat16')
+        if f_star and args.precision == 'bfloat16' and {*formats} - {'safetensors'}:
+            raise InputError('--export: graphs of f* need --precision float32, not bfloat16')
         if ending == '.safetensors' and embedder.dtype == 'integer':
             raise InputError('--export: an integer backbone is a file more: give a folder')
     others = [args.loadcheck] if args.loadcheck else []

@@ -68,10 +68,10 @@ def fit_head(values: dict, state: State) -> FittedHead:
     head = HEADS[name]
     lift = lift_of(values, statistics.dim)
     if (head.by_class and not statistics.by_class) or lift != statistics.lift:
-        wanted, there = (' for each class' * one.by_class for one in (head, statistics))
+        kind = ' for each class' if head.by_class else ''
         raise InputError(
-            f'head {name} needs sums with lift {lift}{wanted}: these are with lift '
-            f'{statistics.lift}{there}: learn again'
+            f'head {name} needs sums with lift {lift}{kind}, these are with lift '
+            f'{statistics.lift}: learn again'
         )
     counts = statistics.counts
     if (

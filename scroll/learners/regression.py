@@ -26,7 +26,7 @@ from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import GRID_BITS, digest_of
 from scroll.ground.settings import AUTO, check_settings
-from scroll.ground.tables import warn_of_half
+from scroll.ground.tables import check_names, names_of, warn_of_half
 from scroll.heads.discriminants import class_means, within_scatter
 from scroll.heads.predictors import (
     WEIGHT_BITS,
@@ -59,7 +59,8 @@ class _Learned:
         gone: of those that have left the window.
         recent: int32 (n, d + m), the samples in the window, oldest first.
         flat: True if y was (N,).
-        names: of the columns of a data frame; None: it was an array."""
+        names: of the columns of a data frame; None: it was an array.
+        targets: likewise of y."""
 
     grid: FeatureGrid
     n_features_in_: int
@@ -68,6 +69,7 @@ class _Learned:
     recent: np.ndarray
     flat: bool
     names: tuple | None
+    targets: tuple | None
 
     @property
     def of_x(self) -> FeatureGrid:
@@ -227,6 +229,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         two = other._require_fitted()
         if one.grid.digest() != two.grid.digest() or one.names != two.names:
             raise InputError('the sums of these regressors have other features, or other limits')
+        check_names(two.targets, one.targets, 'y of the other')
         if len(one.recent) or len(two.recent):
             raise InputError('a regressor with a window cannot be added: its samples have an order')
         out = copy.copy(self)
@@ -274,6 +277,11 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         out = self._values(learned, learned.of_x.within(X))
         return out[:, 0] if learned.flat else out
 
+    def score(self, X, y, sample_weight=None) -> float:
+        """Return R2, the mean over targets."""
+        check_names(names_of(y), self._require_fitted().targets, 'y')
+        return super().score(X, y, sample_weight)
+
     def left_out(self, X, y) -> np.ndarray:
         """Return predictions as `predict` for samples that were learned, as if each had not been:
         (f - l t) / (1 - l) with leverage l and target t. The features keep their scale."""
@@ -308,6 +316,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             'dim': learned.n_features_in_,
             'flat': learned.flat,
             'names': learned.names,
+            'targets': learned.targets,
         }
         arrays = vars(learned.grid) | learned.statistics.state_dict() | {'recent': learned.recent}
         archive.write(path, _FILE, facts, arrays)
@@ -323,7 +332,8 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             recent = arrays.pop('recent')
             added = Statistics.from_arrays(arrays)
             dim = facts['dim']
-            names = facts['names'] and tuple(facts['names'])
+            both = facts['names'], facts.get('targets')  # of before 0.5: none
+            names, targets = (part and tuple(part) for part in both)
             numbers = grid.centres, grid.exponents, recent
             if (
                 not grid.centres.shape == grid.exponents.shape == recent.shape[1:] == (added.dim,)
@@ -334,7 +344,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             ):
                 raise InputError('its grid, its window or its names do not go with its sums')
             none = added.empty_like()
-            out._fitted = _Learned(grid, dim, added, none, recent, facts['flat'], names)
+            out._fitted = _Learned(grid, dim, added, none, recent, facts['flat'], names, targets)
         return out
 
     def _with_more(self, learned, X, y, whole_data: bool = False) -> _Learned:
@@ -344,12 +354,14 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             whole('window', window, 1)
             if learned and learned.added.total - learned.gone.total != len(learned.recent):
                 raise InputError('window: some samples were learned without one: fit again')
+        targets = names_of(y)
+        check_names(targets, learned and learned.targets, 'y')
         (X, names), y = self._checked(X, learned, y, _with_targets)
         if learned is None:
             grid = self._new_grid(X, y.reshape(len(y), -1), whole_data)
             sums = Statistics(len(grid.centres))
             none = np.zeros((0, sums.dim), np.int32)
-            learned = _Learned(grid, X.shape[1], sums, sums, none, y.ndim == 1, names)
+            learned = _Learned(grid, X.shape[1], sums, sums, none, y.ndim == 1, names, targets)
         rows = self._placed(X, y, learned)
         added = copy.copy(learned.added)
         if window is None:
@@ -383,6 +395,7 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
         return FeatureGrid(*(np.concatenate(part) for part in zip(*map(astuple, grids))))
 
     def _on_grid(self, X, y, learned: _Learned) -> np.ndarray:
+        check_names(names_of(y), learned.targets, 'y')
         (X, _), y = self._checked(X, learned, y, _with_targets)
         return self._placed(X, y, learned)
 

@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -208,3 +209,18 @@ def test_what_is_refused_changes_nothing():
         with pytest.raises(InputError):
             model.partial_fit(x, y)
     assert fingerprint(model) == before
+
+
+def test_targets_in_another_order_are_refused_not_taken_by_place(tmp_path):
+    y = pd.DataFrame(Y, columns=['a', 'b'])
+    other = y[['b', 'a']]
+    model = clone(NEW).fit(X, y)
+    model.save(tmp_path / 'model.npz')
+    for known in model, ScrollRegressor.load(tmp_path / 'model.npz'):
+        for call in known.partial_fit, known.remove, known.score, known.left_out:
+            with refused('^y has other columns, or in another order'):
+                call(X, other)
+        with refused('^y of the other'):
+            known + clone(NEW).fit(X, other)
+        assert known.score(X, y) == known.score(X, Y)
+    assert model.fit(X, other).score(X, other) > 0.5
