@@ -240,7 +240,7 @@ def _same(every: list, *_) -> tuple:
         verdict = CONTRADICTED
     words = f'largest difference {largest:g}, digests equal in {equal} of {equal + different}'
     if len(seeds) < len(every):
-        words += f'; {len(every) - len(seeds)} seeds left out, of two kinds of machine'
+        words += f'; {len(every) - len(seeds)} seed(s) left out, of two kinds of machine'
     return verdict, (-largest, -different, equal), words
 
 

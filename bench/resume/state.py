@@ -113,9 +113,10 @@ class Packer:
         if isinstance(value, torch.Tensor):
             if id(value) in self._held:
                 _, place = self._held[id(value)]
-                if place is None:
+                if place:
+                    return {KIND: 'of a network', 'place': place}
+                if not isinstance(value, nn.Parameter):  # which is filled where it is
                     self.lost.append(path)  # one tensor in two places would become two
-                return {KIND: 'of a network', 'place': place}
             self._held[id(value)] = value, None
             return _tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
@@ -136,14 +137,15 @@ class Packer:
         if isinstance(value, nn.Module):
             tensors = _tensors(value)
             self.needs[path] = [(name, tuple(t.shape)) for name, t in tensors.items()]
-            _, *attribute = path.split('.')
-            if len(attribute) == 1:
-                self._held |= {id(t): (t, (*attribute, name)) for name, t in tensors.items()}
+            attribute = path.removeprefix('model.')
+            if '.' not in attribute:
+                self._held |= {id(t): (t, (attribute, name)) for name, t in tensors.items()}
             return {
                 KIND: 'module',
                 'tensors': {name: _tensor(t) for name, t in tensors.items()},
-                'plain': [
-                    {name: item for name, item in vars(part).items() if type(item) in _PLAIN}
+                'training': [part.training for part in value.modules()],
+                'numbers': [  # text may name a device of this machine
+                    {name: item for name, item in vars(part).items() if type(item) in _PLAIN[:3]}
                     for part in value.modules()
                 ],
             }
@@ -237,9 +239,7 @@ def _module(packed: dict, present, model) -> nn.Module:
         raise ValueError('a network that is not there')
     tensors = _tensors(module)
     parts = list(module.modules())
-    # of before 0.5: only the mode of each part
-    plain = packed.get('plain') or [{'training': mode} for mode in packed['training']]
-    if list(tensors) != list(packed['tensors']) or len(parts) != len(plain):
+    if list(tensors) != list(packed['tensors']) or len(parts) != len(packed['training']):
         raise ValueError('another network')
     for name, saved in packed['tensors'].items():
         value = saved['tensor'] if isinstance(saved, dict) else saved
@@ -249,8 +249,10 @@ def _module(packed: dict, present, model) -> nn.Module:
         tensor.data.copy_(value.detach())
         if tensor.is_leaf:
             tensor.requires_grad_(value.requires_grad)
-    for part, values in zip(parts, plain):
-        vars(part).update(values)
+    for part, training in zip(parts, packed['training']):
+        part.training = training
+    for part, numbers in zip(parts, packed.get('numbers', ())):  # before 0.5: none
+        vars(part).update(numbers)
     return module
 
 

@@ -104,7 +104,8 @@ class Embedder:
         self.dtype = dtype
         self.chunk = int(chunk)
         channels_last = channels_last and dtype != 'exact'  # whose products it would slow down
-        self._channels_last = channels_last and layout_for(net) == torch.channels_last
+        # pickles of a `memory_format` cannot always be read
+        vars(self)['layout'] = channels_last and layout_for(net) == torch.channels_last
         examples = self._set_network(net, integers)
         self.valid_on = self._environment()
         self.digest = self._digest(examples)
@@ -132,15 +133,13 @@ class Embedder:
                 in_float64 = self.dtype == 'exact' and not self._fast
                 self.net = self._unfolded() if in_float64 else self.folded
                 self._program, self.unidentified, examples = self._identify()
-                if examples[0].ndim != 2:
-                    raise ValueError(f'features are {tuple(examples[0].shape)}, not (N, d)')
-                self.dim = examples[0].shape[1]
+                _, self.dim = examples[0].shape
                 return examples
         except InputError:
             raise
         except _NET_ERRORS as error:
             raise InputError(
-                f'net of type {type(net).__name__} makes no features of images as '
+                f'net of type {type(net).__name__} makes no features (N, d) of images as '
                 f'{self.preprocessing} says: {shown(error)}'
             ) from error
         self.net = copy.deepcopy(integers)
@@ -191,7 +190,8 @@ class Embedder:
 
     @property
     def layout(self) -> torch.memory_format:
-        return torch.channels_last if self._channels_last else torch.contiguous_format
+        last = vars(self)['layout'] in (True, torch.channels_last)  # before 0.5: the format
+        return torch.channels_last if last else torch.contiguous_format
 
     def _unfolded(self) -> nn.Module:
         return copy.deepcopy(self.pristine).to(self.device)
@@ -260,9 +260,8 @@ class Embedder:
         """An embedder for another network, without a cache, otherwise alike unless a dtype is
         given; never in integers."""
         dtype = dtype or ('float32' if self.dtype == 'integer' else self.dtype)
-        return Embedder(
-            net, self.preprocessing, dtype, self.device, self.chunk, self._channels_last
-        )
+        channels_last = self.layout == torch.channels_last
+        return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
 
     @torch.inference_mode()
     def features(self, images) -> np.ndarray:

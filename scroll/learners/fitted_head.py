@@ -68,10 +68,9 @@ def fit_head(values: dict, state: State) -> FittedHead:
     head = HEADS[name]
     lift = lift_of(values, statistics.dim)
     if (head.by_class and not statistics.by_class) or lift != statistics.lift:
-        kind = ' for each class' if head.by_class else ''
         raise InputError(
-            f'head {name} needs sums with lift {lift}{kind}, these are with lift '
-            f'{statistics.lift}: learn again'
+            f'head {name} needs sums{" for each class" * head.by_class} with lift {lift}: these '
+            f'are with lift {statistics.lift}, so learn again'
         )
     counts = statistics.counts
     if (

@@ -69,7 +69,7 @@ class _Learned:
     recent: np.ndarray
     flat: bool
     names: tuple | None
-    targets: tuple | None
+    targets: tuple | None = None
 
     @property
     def of_x(self) -> FeatureGrid:
@@ -332,8 +332,8 @@ class ScrollRegressor(MultiOutputMixin, RegressorMixin, Learning):
             recent = arrays.pop('recent')
             added = Statistics.from_arrays(arrays)
             dim = facts['dim']
-            both = facts['names'], facts.get('targets')  # of before 0.5: none
-            names, targets = (part and tuple(part) for part in both)
+            of_both = facts['names'], facts.get('targets')  # before 0.5: none
+            names, targets = (part and tuple(part) for part in of_both)
             numbers = grid.centres, grid.exponents, recent
             if (
                 not grid.centres.shape == grid.exponents.shape == recent.shape[1:] == (added.dim,)

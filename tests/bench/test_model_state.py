@@ -49,6 +49,7 @@ class Everything(nn.Module):
             self.net(torch.rand(2, 3, 16, 16)).sum().backward()
             self.opt.step()
             self.net.task = 3
+            self.net.where = 'another machine'
             self.old_net = copy.deepcopy(self.net).eval()
             self.counts[3] += 2
             self.count = np.int64(7)
@@ -94,6 +95,7 @@ def test_everything_comes_back():
     assert again.old_net is not model.old_net
     assert again.counts == model.counts
     assert again.net.task == 3
+    assert not hasattr(again.net, 'where')
     assert all(one is other for one, other in zip(again.live, again.net.parameters(), strict=True))
     assert type(again.count) is int
     assert again.names.tolist() == ['x', 'yy']
@@ -115,8 +117,8 @@ def test_everything_comes_back():
 def test_a_state_of_an_earlier_version_has_only_the_mode_of_each_part():
     model = Everything(1)
     state = Packer().members(model)
-    plain = state['net'].pop('plain')
-    state['net']['training'] = [False for _ in plain]
+    del state['net']['numbers']
+    state['net']['training'] = [False for _ in state['net']['training']]
     load_model_state(model, state)
     assert not any(part.training for part in model.net.modules())
     assert model.net.num_classes == 3
@@ -128,6 +130,10 @@ def test_a_tensor_in_two_places_is_named_as_lost():
     packer = Packer()
     packer.members(model)
     assert packer.lost == ['model.plain']
+    model.means['newest'] = model.scale  # a parameter is filled in its place
+    packer = Packer()
+    packer.members(model)
+    assert not packer.lost
 
 
 @pytest.mark.parametrize(

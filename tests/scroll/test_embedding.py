@@ -277,7 +277,7 @@ class Maps(nn.Module):
         ({'device': 'abacus'}, 'device'),
         ({'device': 'cuda:99'}, 'device'),
         ({'preprocessing': Preprocessing(1)}, 'makes no features'),
-        ({'net': Maps()}, r'features are \(1, 3, 1, 1\), not \(N, d\)'),
+        ({'net': Maps()}, r'makes no features \(N, d\)'),
         ({'cache': 3}, 'cache'),
         ({'net': nn.Linear(2, 2)}, 'net'),
         ({'preprocessing': 16}, 'preprocessing'),
