@@ -76,6 +76,7 @@ class PluginFolder:
         self.package = package
         self.kind = kind
         self.registered = {}  # name -> object, filled by register() when a file is imported
+        self._own = None
         self._read = functools.cache(self._read)
 
     def register(self, name: str):
@@ -102,11 +103,13 @@ class PluginFolder:
 
     def files(self) -> dict[str, list[Offer]]:
         """name -> offers of the source files: the user's, ours, those of the checkout."""
-        own = self._read(ROOT)
+        if self._own is None:
+            self._own = self._read(ROOT)
         theirs = self._read(checkout())
         # of the checkout's with one name the last file counts, as in Mammoth
         return {
-            name: sorted(own.get(name, [])) + theirs.get(name, [])[::-1] for name in own | theirs
+            name: sorted(self._own.get(name, [])) + theirs.get(name, [])[::-1]
+            for name in self._own | theirs
         }
 
     def _read(self, root: Path | None) -> dict[str, list[Offer]]:

@@ -238,9 +238,10 @@ def _same(every: list, *_) -> tuple:
     verdict = SUPPORTED if equal else UNDECIDED
     if largest or different:
         verdict = CONTRADICTED
-    words = f'largest difference {largest:g}, digests equal in {equal} of {equal + different}'
-    if len(seeds) < len(every):
-        words += f'; {len(every) - len(seeds)} seed(s) left out, of two kinds of machine'
+    words = (
+        f'largest difference {largest:g}, digests equal in {equal} of {equal + different}; seeds '
+        f'left out, since their two machines differ: {len(every) - len(seeds)}'
+    )
     return verdict, (-largest, -different, equal), words
 
 

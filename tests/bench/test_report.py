@@ -448,7 +448,7 @@ def test_the_same_says_how_many_seeds_are_of_two_kinds_of_machine(experiment):
         lambda _, cell: others if cell.column == TWO else rows,
     )
     assert found.verdict == 'supported'
-    assert '1 seed(s) left out' in found.evidence
+    assert 'machines differ: 1' in found.evidence
 
 
 @pytest.mark.parametrize(
