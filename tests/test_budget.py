@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MOST = {'product': 193_000, 'tests': 214_600}  # tokens; comments, docstrings and line ends are free
+MOST = {'product': 193_000, 'tests': 214_700}  # tokens; comments, docstrings and line ends are free
 FREE = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -186,7 +186,8 @@ def _paper(values, columns: list, row: str) -> dict:
 
 def results_rows(base_path, results_path='results/') -> list:
     """Rows, as text, of the results files below a folder that have accuracies among all classes."""
-    settings = 'class-il', 'domain-il', 'general-continual'  # tasks of classes, of domains; none
+    # tasks that bring classes, tasks that bring domains, no tasks
+    settings = 'class-il', 'domain-il', 'general-continual'
     folders = [Path(base_path) / results_path / setting for setting in settings]
     return [
         row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)

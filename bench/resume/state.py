@@ -115,7 +115,8 @@ class Packer:
                 _, place = self._held[id(value)]
                 if place:
                     return {KIND: 'of a network', 'place': place}
-                if not isinstance(value, nn.Parameter):  # which is filled where it is
+                self.needs[path] = 'Parameter'  # a parameter that is there is filled
+                if not isinstance(value, nn.Parameter):
                     self.lost.append(path)  # one tensor in two places would become two
             self._held[id(value)] = value, None
             return _tensor(value)
@@ -145,7 +146,11 @@ class Packer:
                 'tensors': {name: _tensor(t) for name, t in tensors.items()},
                 'training': [part.training for part in value.modules()],
                 'numbers': [  # text may name a device of this machine
-                    {name: item for name, item in vars(part).items() if type(item) in _PLAIN[:3]}
+                    {
+                        name: item
+                        for name, item in vars(part).items()
+                        if type(item) in (bool, int, float)
+                    }
                     for part in value.modules()
                 ],
             }

@@ -158,18 +158,16 @@ class Augmentation:
 
 def check_images(images, name: str = 'X') -> np.ndarray:
     """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array,
-    C-contiguous. InputError: they are something else, or H or W is 0, or C neither 1 nor 3."""
+    C-contiguous. InputError: they are something else, or H or W is 0, or C neither 1 nor 3; without
+    C, W is not 1 or 3."""
     check_dense(images)
     try:
         images = np.asarray(images.cpu() if hasattr(images, 'cpu') else images, order='C')
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f'{name} is not an array of images: {error}') from error
-    axes = images.ndim  # three of one image would be taken for many grey ones
-    if (
-        images.dtype != np.uint8
-        or (axes, images.shape[-1:] in ((1,), (3,))) not in ((3, False), (4, True))
-        or 0 in images.shape[1:]
-    ):
+    # of one image without N, H would be taken for the number of grey ones
+    axes = 4 if images.shape[-1:] in ((1,), (3,)) else 3
+    if images.dtype != np.uint8 or images.ndim != axes or 0 in images.shape[1:]:
         raise InputError(
             f'{name} has dtype {images.dtype} and shape {images.shape}: '
             'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W); one is X[None]'

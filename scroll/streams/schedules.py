@@ -94,9 +94,9 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     spec: see `GRAMMAR`; `batch=<b>` cuts each segment of a form into pieces of b (the last may be
         smaller); tasks stay. `every=<c>` keeps the first of each c pieces of the stream.
     labels: (N,), whole numbers or text.
-    seed: of the run; the schedule draws from a stream of its own.
-    InputError: a malformed spec, or one that does not fit the labels."""
-    whole('seed', seed)
+    seed: of the run, 0 to 2^63 - 1; the schedule draws from a stream of its own.
+    InputError: a malformed spec, or one that does not fit the labels; another seed."""
+    whole('seed', seed, 0, 2**63 - 1)
     name, options = _parse(spec)
     form = FORMS[name]
     labels = check_labels(labels)

@@ -5,6 +5,7 @@ safely.
 import hashlib
 import io
 import os
+import pickle
 from fractions import Fraction
 from math import isqrt
 
@@ -300,6 +301,17 @@ def test_an_invalid_preprocessing_is_refused():
     ):
         with refused(f'preprocessing {name}'):
             Preprocessing(**{'input_size': 16, name: value})
+
+
+@pytest.mark.parametrize('channels_last', [False, True])
+def test_a_pickle_holds_no_memory_format(net, channels_last):
+    """Where scikit-learn was imported before torch, it would name one of `__main__`."""
+    embedder = Embedder(net, PREPROCESSING, channels_last=channels_last)
+    state = embedder.__getstate__()
+    assert not any(isinstance(value, torch.memory_format) for value in state.values())
+    again = pickle.loads(pickle.dumps(embedder))
+    assert again.layout == embedder.layout
+    assert np.array_equal(again(IMAGES)[0], embedder(IMAGES)[0])
 
 
 @pytest.fixture

@@ -162,6 +162,7 @@ def test_labels_that_are_none_are_refused():
 def test_a_seed_that_is_none_is_refused(seed):
     with refused('^seed'):
         make_schedule('iid', LABELS, seed)
+    assert len(make_schedule('iid', LABELS, 2**63 - 1).order) == len(LABELS)
 
 
 @pytest.mark.parametrize(
