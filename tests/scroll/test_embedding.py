@@ -305,7 +305,7 @@ def test_an_invalid_preprocessing_is_refused():
 
 @pytest.mark.parametrize('channels_last', [False, True])
 def test_a_pickle_holds_no_memory_format(net, channels_last):
-    """Where scikit-learn was imported before torch, it would name one of `__main__`."""
+    """Scikit-learn imported before torch would make it one of `__main__`."""
     embedder = Embedder(net, PREPROCESSING, channels_last=channels_last)
     state = embedder.__getstate__()
     assert not any(isinstance(value, torch.memory_format) for value in state.values())
