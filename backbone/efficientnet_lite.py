@@ -106,11 +106,12 @@ class EfficientNetLite(StagedBackbone):
         self.conv1 = nn.Conv2d(3, STEM, 3, 2, bias=False)
         self.bn1 = nn.BatchNorm2d(STEM, EPS)
         channels_in = STEM
-        for number, stage in enumerate(scaled_stages(variant), 1):
-            expansion, kernel, stride, channels, count = stage
+        stages = enumerate(scaled_stages(variant), 1)
+        for number, (expansion, kernel, stride, channels, count) in stages:
             blocks = [InvertedResidual(channels_in, channels, expansion, kernel, stride)]
-            for _ in range(count - 1):
-                blocks.append(InvertedResidual(channels, channels, expansion, kernel, 1))
+            blocks += [
+                InvertedResidual(channels, channels, expansion, kernel, 1) for _ in range(count - 1)
+            ]
             setattr(self, f'layer{number}', nn.Sequential(*blocks))
             channels_in = channels
         self.layer8 = nn.Sequential(

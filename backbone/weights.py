@@ -181,8 +181,9 @@ def embedder(
         folder = cache and Path(cache) / 'integers'
         integers = integers_of(name, net, preprocessing, folder)
     dtype = 'integer' if integers else 'float32'
-    wide = {'stages': stages, 'mirror': mirror}
-    return Embedder(net, preprocessing, dtype, cache=cache, integers=integers, **wide)
+    return Embedder(
+        net, preprocessing, dtype, cache=cache, integers=integers, stages=stages, mirror=mirror
+    )
 
 
 def load(name: str, tensors: bool = True) -> Weights:

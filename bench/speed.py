@@ -59,9 +59,10 @@ def fastest(*functions, rounds: int) -> list:
     """Seconds of each function: the least of `rounds` calls, in turn, after one each that is not
     timed.
     """
-    times = []
-    for _ in track('Rounds', range(rounds + 1)):
-        times.append([timeit(function, timer=clock, number=1) for function in functions])
+    times = [
+        [timeit(function, timer=clock, number=1) for function in functions]
+        for _ in track('Rounds', range(rounds + 1))
+    ]
     return np.min(times[1:], axis=0).tolist()
 
 

@@ -290,8 +290,7 @@ def lines_of(plan: Plan, rows: list) -> dict:
 def certify(options, flags) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
     began = time.perf_counter()
-    words = of_main(options.model, options.dataset, flags)
-    plan = prepare(options, words)
+    plan = prepare(options, of_main(options.model, options.dataset, flags))
     identity, args, dataset, _, trials = plan
     model = identity['model']
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / model)

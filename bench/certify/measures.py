@@ -243,9 +243,8 @@ def largest_weight_difference(weights: list) -> float:
     different numbers of weights. weights: arrays (P,)."""
     if len({len(row) for row in weights}) > 1:
         return float('inf')
-    low = reduce(np.minimum, weights)
-    high = reduce(np.maximum, weights)
-    gap = float((high.astype(np.float64) - low).max(initial=0))
+    high = reduce(np.maximum, weights).astype(np.float64)
+    gap = float((high - reduce(np.minimum, weights)).max(initial=0))
     return gap if np.isfinite(gap) else float('inf')
 
 

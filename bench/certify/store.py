@@ -33,7 +33,7 @@ class Store:
     def find(self, key: str):
         """The row of a schedule that has been run, or None."""
         row = self.rows.get(key)
-        return row if row is not None and self.outcome(row['outcome']) is not None else None
+        return row if row and self.outcome(row['outcome']) else None
 
     def add(self, key: str, row: dict, weights, predictions) -> dict:
         """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of

@@ -106,8 +106,8 @@ def check_method(model, dataset, args, given: set) -> None:
             '1, or --eval_epochs'
         )
     task_free = dataset.is_task_free(args)
-    compatible = 'general-continual' in model.COMPATIBILITY
-    if task_free and not compatible and not args.force_compat:
+    compatible = args.force_compat or 'general-continual' in model.COMPATIBILITY
+    if task_free and not compatible:
         raise InputError(
             f'--model {args.model} is task-aware (it needs to know where tasks begin), '
             'and this stream has no tasks: use --n_splits, or a method for streams without '

@@ -198,7 +198,6 @@ def add_stream_args(parser) -> None:
         '--label_perc_by_task',
         '--lpt',
         affects='stream',
-        dest='label_perc',
         type=labelled,
         default=1.0,
         help='share of labelled samples of each task, the same number of each class; the '
@@ -208,7 +207,6 @@ def add_stream_args(parser) -> None:
         '--label_perc_by_class',
         '--lpc',
         affects='stream',
-        dest='label_perc_by_class',
         type=labelled,
         default=1.0,
         help='share of labelled samples of each class',

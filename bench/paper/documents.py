@@ -139,8 +139,8 @@ def authors_table(root: Path) -> str:
 
 def by_method(path: Path) -> dict:
     """Method -> DataFrame of its rows, the one that depends least on the schedule first."""
-    methods = dict(list(pd.read_csv(path, keep_default_na=False).groupby('model', sort=False)))
-    return dict(sorted(methods.items(), key=lambda item: np.ptp(item[1].final_accuracy)))
+    methods = pd.read_csv(path, keep_default_na=False).groupby('model', sort=False)
+    return dict(sorted(methods, key=lambda item: np.ptp(item[1].final_accuracy)))
 
 
 TABLES = {

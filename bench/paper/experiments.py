@@ -260,9 +260,7 @@ def _has_arguments(row: dict, today, cell: Cell) -> bool:
     key = read_key(row['run_key'])
     values = key['given'] | key['default'] | {'schedule': key.get('schedule', '')}
     values |= _apart_from_key(cell, today, row)
-    asked = identity(cell, today)
-    if 'adapt_prior' in asked and values.get('adapt_select', 'none') != 'none':
-        return False
+    asked = identity(cell, today) | {'adapt_select': 'none'}
     absent = today.declared | _BEFORE
     decided = {'precision'}  # by the machine, for `auto`
     if cell.flags.get('precision') != 'auto':

@@ -221,8 +221,10 @@ class Tuning:
         self.rows = read_rows(append_row(self.path.parent, row, self.path.name))
         tried = ', '.join(f'{name} {value}' for name, value in values.items())
         void = ', void' if trial.is_void else ''
-        place = f'{self.model}, {tasks} tasks, order {order}'
-        print(f'{place}: {tried}: {accuracy:.2f} %{void}', flush=True)
+        print(
+            f'{self.model}, {tasks} tasks, order {order}: {tried}: {accuracy:.2f} %{void}',
+            flush=True,
+        )
         return trial
 
     def is_void(self, accuracy: float, tasks: int) -> bool:

@@ -133,9 +133,9 @@ class Checkpoints:
 
     def resume_hint(self) -> str:
         """Say what rerunning the command would do."""
-        kept = self.lock is not None and self.path.exists()
-        then = 'goes on from the last checkpoint' if kept else 'starts over: there is no checkpoint'
-        return f'the same command {then}'
+        if self.lock is not None and self.path.exists():
+            return 'the same command goes on from the last checkpoint'
+        return 'the same command starts over: there is no checkpoint'
 
     def _locked(self) -> bool:
         """Return whether this run has the lock: of several at work with one name, one has."""

@@ -159,12 +159,12 @@ def _load_tensors(model, tensors: dict, same: bool) -> None:
     for name in [name for name in tensors if same and '.' not in name and not hasattr(model, name)]:
         model.register_buffer(name, tensors[name])
     own = model.state_dict()
-    given = {}
-    for name, tensor in tensors.items():
-        if name in own or not (
-            _COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None
-        ):
-            given[name] = tensor
+    given = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name in own
+        or not (_COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None)
+    }
     for name in own.keys() & given.keys():
         if not torch.can_cast(given[name].dtype, own[name].dtype):
             raise InputError(f'{name} is of {given[name].dtype} and should be of {own[name].dtype}')

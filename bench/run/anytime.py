@@ -69,7 +69,7 @@ class Anytime(Kept):
         if not (self.every or self.prequential):
             return
         before = self.samples
-        self.samples = self.samples + len(labels)
+        self.samples += len(labels)
         self.seen = sorted(set(self.seen).union(labels[labels >= 0].tolist()))  # -1: not labelled
         if not self.every or self.samples // self.every == before // self.every or not self.seen:
             return

@@ -163,7 +163,7 @@ def _learn_task(run: Run) -> None:
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
         _learn_epoch(run, training, scheduler, fitting, Position(task, epoch, batches, begun=True))
-        epoch = epoch + 1
+        epoch += 1
         batches = 0
         evaluates = training.eval_epochs and epoch % training.eval_epochs == 0
         if evaluates and fitting.wants_epoch(epoch):

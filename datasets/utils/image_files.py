@@ -72,5 +72,6 @@ def read_images(paths, size: int) -> np.ndarray:
     """Image files as uint8 (N, size, size, 3); InputError as of `scroll.files.images.decode`."""
     from PIL import Image
 
-    lanczos = Image.Resampling.LANCZOS
-    return np.stack([np.asarray(decode(path).resize((size, size), lanczos)) for path in paths])
+    return np.stack(
+        [np.asarray(decode(path).resize((size, size), Image.Resampling.LANCZOS)) for path in paths]
+    )

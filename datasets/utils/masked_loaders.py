@@ -117,8 +117,7 @@ def store_masked_loaders(train_dataset, test_dataset, setting, *of_forks) -> tup
     for part, kind in (train, 'training'), (test, 'test'):
         if not len(part):
             raise InputError(f'{setting.NAME}: task {task + 1} has no {kind} samples')
-    unlabelled = label_changes.unlabelled(args, train.targets.numpy(), task)
-    train.targets[torch.from_numpy(unlabelled)] = -1
+    train.targets[label_changes.unlabelled(args, train.targets.numpy(), task)] = -1
     setting.train_loader = create_seeded_dataloader(
         args,
         train,

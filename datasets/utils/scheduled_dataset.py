@@ -149,19 +149,16 @@ class ScheduledDataset(ContinualDataset):
             if self.schedule.task_free:
                 raise InputError(f'--custom_task_order: {self.schedule.spec} has no tasks')
             self.schedule = reordered(self.schedule, order)
-        if order is not None or self._counts_up():
+        # methods that are not of this project may take the classes of a task for a range, as
+        # Mammoth's may: labels count up as classes come
+        theirs = not (self.schedule.task_free or is_shipped(FOLDERS['models'].get(args)))
+        if order is not None or theirs:
             came = np.concatenate(self._classes_by_task())
             came = np.append(came, np.setdiff1d(np.arange(self.N_CLASSES), came))
             self.class_order = np.argsort(came)[self.class_order]
             self.train_labels = self.class_order[noisy]
         self.true_labels = self.class_order[true]
         self.test_labels = self.class_order[test_labels]
-
-    def _counts_up(self) -> bool:
-        """True if labels count up as classes come: for methods that are not of this project.
-
-        Like Mammoth's, they may take the classes of a task for a range."""
-        return not (self.schedule.task_free or is_shipped(FOLDERS['models'].get(self.args)))
 
     @classmethod
     def schedule_spec(cls, args) -> str:
@@ -224,7 +221,7 @@ class ScheduledDataset(ContinualDataset):
         )
         if self._noise:
             train.add_extra_return_field('true_labels', torch.from_numpy(self.true_labels[ids]))
-        train_loader = ImageLoader(
+        loader = ImageLoader(
             train,
             self.args.batch_size,
             shuffle=True,
@@ -232,7 +229,7 @@ class ScheduledDataset(ContinualDataset):
             drop_last=self.args.drop_last,
             seed=stream_seed(self.args.seed, f'shuffle {task}'),
         )
-        return train_loader, self.test_loader(task)
+        return loader, self.test_loader(task)
 
     def test_loader(self, task: int) -> ImageLoader:
         """Test samples of a task's classes; with `--validation_mode complete` of all so far."""
@@ -245,8 +242,9 @@ class ScheduledDataset(ContinualDataset):
         elif self.args.validation_mode == 'complete':
             first = 0
         chosen = np.isin(labels, np.concatenate(self._task_classes[first : task + 1]))
-        targets = torch.from_numpy(labels[chosen])
-        test = InMemoryDataset(images[chosen], targets, self._test_transform(), train=False)
+        test = InMemoryDataset(
+            images[chosen], torch.from_numpy(labels[chosen]), self._test_transform(), train=False
+        )
         return ImageLoader(test, max(256, self.args.batch_size))
 
     def get_transform(self):

@@ -172,7 +172,6 @@ def _add_file_flags(flag) -> None:
         '--load_state',
         '--load_statistics',
         affects='content',
-        dest='load_state',
         metavar='FILE',
         help='with --inference_only 1: evaluate a file of --save_statistics or --save_state',
     )

@@ -162,10 +162,10 @@ def predict(args) -> None:
 
 def add_state_commands(command) -> None:
     """Add show, digest, merge, remove and export; `command` as of `add_stream_commands`."""
-    about = 'what a file holds: classes, counts, digest'
-    command('show', show, about).add_argument('file', help=_FILE)
-    about = 'the digest of its statistics alone'
-    command('digest', digest, about).add_argument('file', help=_FILE)
+    command('show', show, 'what a file holds: classes, counts, digest').add_argument(
+        'file', help=_FILE
+    )
+    command('digest', digest, 'the digest of its statistics alone').add_argument('file', help=_FILE)
     parser = command('merge', merge, 'add the samples of all files', edits.__doc__)
     parser.add_argument('file', help=f'{_FILE}, whose settings are kept')
     parser.add_argument('others', nargs='+', metavar='other', help='files of the same kind')

@@ -306,6 +306,9 @@ class ScrollClassifier(ClassifierMixin, Learning):
             if first and not len(labels):
                 return self
             learner = self._new_learner(X, whole_data) if first else copy.copy(self.learner_)
+            made = learner.grid is not None, learner.standard
+            if made != (self.scale != 'unit', self.scale == 'standard'):
+                raise InputError(f'scale={self.scale!r}: what was learned has another: fit again')
             if learner.declared:
                 check_kind(labels, label_array(list(learner.declared)))
             if weights is None:

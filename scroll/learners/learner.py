@@ -155,7 +155,9 @@ class Scroll(Locked):
         return {'embedder': self.embedder} | self._settings()
 
     def set_params(self, **params) -> 'Scroll':
-        """Change constructor arguments by name; takes effect where they are next used."""
+        """Change constructor arguments by name; takes effect where they are next used. Of
+        `buffer_size` and `keep_keys` that is the next `fit`: others than it began with are an
+        InputError of `partial_fit`."""
         names = self.get_params().keys()
         unknown = [name for name in params if name not in names]
         if unknown:
@@ -189,6 +191,20 @@ class Scroll(Locked):
                 f'embedder {shown(embedder)}: expected an Embedder, or None for features'
             )
         check_settings(self._settings())
+
+    def _check_before_learning(self) -> None:
+        """InputError for an invalid argument, or one that what was learned has otherwise."""
+        self._check_params()
+        state = self._state
+        if state is None:
+            return
+        buffer_size = 0 if state.buffer is None else state.buffer.capacity
+        keep_keys = state.keys is not None
+        if (buffer_size, keep_keys) != (self.buffer_size, self.keep_keys):
+            raise InputError(
+                f'what was learned has buffer_size={buffer_size} and keep_keys={keep_keys}: give '
+                'these, or call forget or fit'
+            )
 
     def __repr__(self) -> str:
         settings = [f'{name}={value!r}' for name, value in self._settings().items()]
@@ -256,7 +272,7 @@ class Scroll(Locked):
             X: uint8 images (N, H, W, C), or features (N, d) without an embedder.
             y: integer or string labels (N,).
         """
-        self._check_params()
+        self._check_before_learning()
         with self._lock:  # names of the first columns go for all
             if self.embedder is not None:
                 features, keys = self.embedder(X)
@@ -285,7 +301,7 @@ class Scroll(Locked):
             y: labels (N,).
             names: names of d columns; kept if they come first.
         """
-        self._check_params()
+        self._check_before_learning()
         state = self._state
         check_quantised(features, state and state.statistics.dim)
         if samples is not features and self.buffer_size != 0:
@@ -306,7 +322,7 @@ class Scroll(Locked):
 
         Needs buffer_size=0 and keep_keys=False, since buffer and keys would have to see the
         samples."""
-        self._check_params()
+        self._check_before_learning()
         instance('statistics', statistics, Statistics)
         return self._update(
             lambda state: (state or self.empty_state(statistics.dim)).with_statistics(statistics)

@@ -102,10 +102,7 @@ def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
     )
     again, dataset, args = initialize(args)
     saved_models.load(run_state.RunState(again, dataset, args), args)
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(model.net.state_dict().values(), again.net.state_dict().values())
-    )
+    assert all(map(torch.equal, model.net.state_dict().values(), again.net.state_dict().values()))
     assert torch.equal(model.buffer.examples, again.buffer.examples)
     assert torch.equal(model.buffer.labels, again.buffer.labels)
 
@@ -153,7 +150,7 @@ def test_a_file_of_mammoth(run, tmp_path):
         'er', '--loadcheck', theirs, '--n_epochs 0 --buffer_size 25', folder='later'
     )
     assert row['lr'] == 0.25
-    assert all(torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values()))
+    assert all(map(torch.equal, tensors.values(), again.state_dict().values()))
     assert torch.equal(
         again.buffer.examples[:20], (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
     )

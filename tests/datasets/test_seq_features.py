@@ -171,7 +171,7 @@ def test_a_parquet_file(arguments, tmp_path):
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
     one = read(arguments, '--features', tmp_path / 'x', '--feature_columns X=emb,y=label')
     two = read(arguments, '--features', tmp_path / 'x.npz')
-    assert all(np.array_equal(a, b) for a, b in zip(one, two))
+    assert all(map(np.array_equal, one, two))
     assert one.train.dtype == np.float32
 
 

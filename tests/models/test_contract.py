@@ -214,7 +214,7 @@ def watched_run(start):
             def watched(*given, **more):
                 before = [x.clone() for x in given]
                 out = observe(*given, **more)
-                assert all(torch.equal(a, b) for a, b in zip(before, given))
+                assert all(map(torch.equal, before, given))
                 assert hasattr(model, 'learner') or kept(model) <= BUFFER
                 images = given[2] * 255 if given[2].is_floating_point() else given[2]
                 seen.extend(image.round().to(torch.uint8).numpy().tobytes() for image in images)
@@ -236,7 +236,7 @@ def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_s
     model, dataset, _, seen = watched_run(method)
     assert seen
     assert kept(model) <= BUFFER
-    assert all(np.array_equal(a, b) for a, b in zip(dataset.images[:4], few_digits[:4]))
+    assert all(map(np.array_equal, dataset.images[:4], few_digits[:4]))
     if method not in OFFLINE:
         assert len(seen) == len(set(seen)) == 56
         with refused('--n_epochs 2', 'once'):

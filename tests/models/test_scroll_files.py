@@ -125,9 +125,8 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     row, _ = alone('--save_state deep/state.npz')
     again, _ = alone('--load_state deep/state.npz --inference_only 1')
-    assert {name: again[name] for name in SAME if name != 'task1'} == {
-        name: row[name] for name in SAME if name != 'task1'
-    }
+    for name in set(SAME) - {'task1'}:
+        assert again[name] == row[name]
     bare, _ = alone('--load_state deep/state.npz --inference_only 1 --adaptation none')
     assert bare['online_digest'] == row['online_digest']
     assert bare['adapted_digest'] is None

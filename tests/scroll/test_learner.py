@@ -55,6 +55,17 @@ def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promise
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize('change', [{'buffer_size': 5}, {'keep_keys': True}])
+def test_learning_goes_on_only_as_it_began(change):
+    learner = Scroll(buffer_size=9).fit(X, Y).set_params(**change)
+    with refused(*change):
+        learner.partial_fit(X, Y)
+    assert learner.fit(X, Y).digest() == Scroll().fit(X, Y).digest()
+    classifier = ScrollClassifier(scale='standard').fit(X, Y)
+    with refused('scale'):
+        classifier.set_params(scale=None).partial_fit(X, Y)
+
+
 def test_learners_of_different_psi_do_not_merge(embedder, toy):
     one, two = (
         Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7, 8), PREPROCESSING, chunk=8))
@@ -248,7 +259,7 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     assert own > 5 * learner.adapt().adapted_.initial_scale
 
 
-def test_an_empty_learner_is_the_identity_of_merge(tmp_path):
+def test_an_empty_learner_is_the_identity_of_merge():
     parts = [
         Scroll(strategy='hash').partial_fit(X[at], Y[at]) for at in np.array_split(range(len(X)), 3)
     ]

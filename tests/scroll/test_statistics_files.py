@@ -48,7 +48,7 @@ def test_shares_put_together_are_what_one_machine_counts(shares, command):
     assert command('digest', 'all.npz')[1] == f'{expected}\n'
 
 
-@pytest.mark.parametrize('product, possible', [(-1, True), (0, True), (1, True), (-2, False)])
+@pytest.mark.parametrize('product, possible', [(-1, True), (0, True), (-2, False)])
 def test_sums_may_not_vary_less_than_not_at_all(product, possible):
     """Two classes with opposite means; of two features variance v and covariance `product` times v
     within classes, which only a matrix without what is between them shows."""

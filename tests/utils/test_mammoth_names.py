@@ -192,7 +192,7 @@ def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(
     assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 64)
 
 
-def test_data_set_configs_are_found_however_their_folder_is_spelled(config, capsys):
+def test_data_set_configs_are_found_however_their_folder_is_spelled(config):
     config('datasets/configs/seq_digits/icarl.yaml', 'n_epochs: 3\nN_TASKS: 2\nlr_scheduler: None')
     config('datasets/configs/seq-digits/plain.yaml', 'SIZE: [8, 8]')
     assert datasets.get_dataset_config_names('seq-digits') == ['icarl', 'plain']
