@@ -97,9 +97,9 @@ def compare(certificate: dict, made: dict, unasked: dict) -> tuple[list[str], bo
             differing.append(name)
         lines.append(f'{name:{width}}  {str(text)[:16]:16}  {verdict}')
     if differing:
-        following = ', '.join(differing[1:])
-        following = f', and what follows from it: {following}' if following else ''
-        return [*lines, f'not the same: {differing[0]}{following}'], False
+        first, *others = differing
+        following = f', and what follows from it: {", ".join(others)}' if others else ''
+        return [*lines, f'not the same: {first}{following}'], False
     more = f'; {skipped} skipped' if skipped else ''
     return [*lines, f'the same: {len(lines) - skipped} lines{more}'], True
 
@@ -220,7 +220,7 @@ def summary(accuracies) -> Summary:
     a = np.asarray(accuracies, np.float64)
     worst = float(a.min())
     best = float(a.max())
-    mean = min(max(float(a.mean()), worst), best)  # rounding must not make equal ones differ
+    mean = float(np.clip(a.mean(), worst, best))  # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
     return Summary(mean, deviation, worst, best, best - worst)
 

@@ -34,14 +34,15 @@ def add_stream_commands(command) -> None:
     for parser, split in ((add_parser, 'train'), (predict_parser, 'test')):
         parser.add_argument('state', help='file of a learner')
         _add_file_flags(parser, split, '+')
-    for parser in (learn_parser, add_parser):
+    for parser in (learn_parser, add_parser, predict_parser):
         parser.add_argument(
             '--embedder',
             metavar='WEIGHTS',
             default='',
             help='of images, bytes in Parquet (image, y): {timm,MODULE}:NAME',
         )
-        _add_out(parser)
+    _add_out(learn_parser)
+    _add_out(add_parser)
     _add_out(predict_parser, 'file to write; - is standard output')
     predict_parser.add_argument(
         '--scores', action='store_true', help='the logit of each class, too'
@@ -150,7 +151,7 @@ def _note(text: str) -> None:
 def predict(args) -> None:
     """Write labels, and print the share that is right."""
     _check_apart(args.out, [args.state, *args.files])
-    learner = _load(args.state)
+    learner = _load(args.state, embedder_of(args.embedder))
     right, total = learning.predict(
         learner, args.files, args.out, args.columns, args.split, args.scores
     )
@@ -332,9 +333,9 @@ def _write(state: State, path) -> None:
         )
 
 
-def _load(path) -> Scroll:
+def _load(path, embedder=None) -> Scroll:
     """Load a learner, with f_T; InputError names the file."""
-    learner = Scroll.load(path)
+    learner = Scroll.load(path, embedder)
     with prefixed(path):
         learner.predictor()
     return learner

@@ -105,16 +105,17 @@ class FeatureFile:
 
     def blocks(self) -> Iterator[Block]:
         """Yield all samples, in the file's order, `block` at once; fewer where they would take more
-        than `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite,
-        invalid labels or splits, or damage."""
+        than `BLOCK_BYTES` as float64. Without ids they are numbered. InputError (which sample) for
+        values that are not finite, invalid labels or splits, or damage."""
         with read_errors(self.path):
             source = self._reader()
             size = max(min(self.block, BLOCK_BYTES // (8 * source.dim or 1)), 1)
             start = 0
             for columns in source.blocks(size):
-                with prefixed(f'samples {start} to {start + len(columns["X"]) - 1}'):
-                    block = _checked(Block(**columns), start)
-                start += len(block.X)
+                end = start + len(columns['X'])
+                with prefixed(f'samples {start} to {end - 1}'):
+                    block = _checked(Block(**{'id': np.arange(start, end)} | columns), start)
+                start = end
                 yield block
 
 
@@ -157,6 +158,8 @@ def open_files(
             file.names = names
         if file.form != first.form:
             raise InputError(f'{file.path}: it has {file.form}, but {first.path} has {first.form}')
+        if 'y' not in file.has:
+            continue
         with prefixed(file.path):
             check_kind(file.labels, *(reference or (first.labels, f'in {first.path}')))
     return files
@@ -173,16 +176,17 @@ def read_blocks(
     one_of('split', split, (*SPLITS, ALL))
     if split != ALL and not have_splits:
         raise InputError(f'{files[0].path}: there is no split, so there is no part {split}')
-    start = 0
+    before = 0
     for file in files:
+        count = 0
         for every in file.blocks():
-            end = start + len(every.X)
-            block = every._replace(id=np.arange(start, end)) if every.id is None else every
-            start = end
+            count += len(every.X)
+            block = every if 'id' in file.has else every._replace(id=every.id + before)
             if split != ALL:
                 block = block.part(block.split == split)
             if len(block.X):
                 yield file, block
+        before += count
 
 
 def _checked(block: Block, start: int) -> Block:
@@ -192,9 +196,8 @@ def _checked(block: Block, start: int) -> Block:
         row = np.flatnonzero(~np.isfinite(X).all(axis=1))[0]
         raise InputError(f'X of sample {start + row} is not finite')
     y = None if y is None else typed_labels(y, len(X))
-    if names is not None:
-        with prefixed('id'):
-            check_labels(names, len(X))
+    with prefixed('id'):
+        check_labels(names, len(X))
     if split is not None:
         split = split.astype(str)
         wrong = np.flatnonzero(~np.isin(split, SPLITS))

@@ -15,7 +15,6 @@ from scroll.files.features import FeatureFile, open_files, read_blocks
 from scroll.files.images import ImageFile
 from scroll.ground.archive import atomic_write, write_errors
 from scroll.ground.errors import InputError, prefixed
-from scroll.ground.labels import check_kind
 from scroll.ground.progress import track
 from scroll.learners.learner import Scroll
 from scroll.sums.parts import warn_of_repeated
@@ -62,6 +61,7 @@ def open_for(
     columns: dict | None,
     names: tuple | None = None,
     source: str = 'what was learned',
+    need: tuple = ('X', 'y'),
 ) -> list[FeatureFile]:
     """Open files for a learner: Parquet files of images where it has a backbone, else as
     `open_files`. names: None: those of the learner."""
@@ -69,7 +69,7 @@ def open_for(
     classes = getattr(learner, 'classes_', ())
     reference = (classes, f'in {source}') if len(classes) else None
     kind = FeatureFile if learner.embedder is None else ImageFile
-    return open_files(paths, columns, ('X', 'y'), names, reference, kind)
+    return open_files(paths, columns, need, names, reference, kind)
 
 
 def learn_file(learner: Scroll, file: FeatureFile, split: str | None) -> Iterator[int]:
@@ -89,30 +89,26 @@ def predict(
     scores: bool = False,
 ) -> tuple[int | None, int]:
     """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as
-    they come): of files with splits those to test.
+    they come): of files with splits those to test. Images of different sizes come in no order.
 
     Columns: `id`, of the file, or how many samples come before it; `label`, the prediction; `y`,
     where the file has it; with `scores` the logit of each class, so that reading it gives the same
     float64. Return the number of samples predicted right, or None where there is no y, and of all
     samples."""
-    learned = getattr(learner, 'feature_names_in_', None)
-    files = open_files(paths, columns, names=learned)
+    files = open_for(learner, paths, columns, need=('X',))
     right = 0
     total = 0
     labelled = 'y' in files[0].has
     score_names = [f'score {label}' for label in learner.classes_] if scores else []
-    header = ['id', 'label', *(['y'] if labelled else []), *score_names]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
-    rows = sum(file.rows for file in files)
-    with write_errors(out), writing as target, track('Predicting', total=rows) as progress:
+    progress = track('Predicting', total=sum(file.rows for file in files))
+    with write_errors(out), writing as target, progress:
         sys.stdout.flush()
         text = codecs.getwriter('utf-8')(target, 'backslashreplace')
         lines = csv.writer(text, lineterminator='\n')
-        lines.writerow(header)
+        lines.writerow(['id', 'label', *(['y'] if labelled else []), *score_names])
         for file, block in read_blocks(files, split, usual='test'):
             with prefixed(file.path):
-                if labelled:
-                    check_kind(block.y, learner.classes_)
                 X = file.named(block.X)
                 labels = learner.predict(X)
                 values = [block.id.tolist(), labels.tolist()]

@@ -198,7 +198,7 @@ class Scroll(Locked):
         state = self._state
         if state is None:
             return
-        buffer_size = 0 if state.buffer is None else state.buffer.capacity
+        buffer_size = getattr(state.buffer, 'capacity', 0)
         keep_keys = state.keys is not None
         if (buffer_size, keep_keys) != (self.buffer_size, self.keep_keys):
             raise InputError(
