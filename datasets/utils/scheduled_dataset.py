@@ -151,8 +151,8 @@ class ScheduledDataset(ContinualDataset):
             self.schedule = reordered(self.schedule, order)
         # methods that are not of this project may take the classes of a task for a range, as
         # Mammoth's may: labels count up as classes come
-        theirs = not (self.schedule.task_free or is_shipped(FOLDERS['models'].get(args)))
-        if order is not None or theirs:
+        counts_up = not (self.schedule.task_free or is_shipped(FOLDERS['models'].get(args)))
+        if order is not None or counts_up:
             came = np.concatenate(self._classes_by_task())
             came = np.append(came, np.setdiff1d(np.arange(self.N_CLASSES), came))
             self.class_order = np.argsort(came)[self.class_order]
