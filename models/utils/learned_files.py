@@ -14,15 +14,13 @@ from scroll.sums.exemplars import ExemplarBuffer
 
 def check_writable(args, embedder) -> None:
     """InputError, before anything is learned, for a file that cannot be written or is another's."""
-    f_star = embedder and args.buffer_size and args.adaptation != 'none'
-    if (
-        args.export
-        and f_star
-        and args.precision == 'bfloat16'
-        and not args.inference_only
-        and check_export(args.export, args.export_formats)[1] != ['safetensors']
-    ):
-        raise InputError('--export: graphs of f* need --precision float32, not bfloat16')
+    if args.export:
+        with prefixed('--export'):
+            _, formats, _ = check_export(args.export, args.export_formats, embedder)
+        f_star = embedder and args.buffer_size and args.adaptation != 'none'
+        half = args.precision == 'bfloat16' and not args.inference_only
+        if f_star and half and formats != ['safetensors']:
+            raise InputError('--export: graphs of f* need --precision float32, not bfloat16')
     others = [args.loadcheck] if args.loadcheck else []
     for flag in ('features', 'test_features'):
         others += getattr(args, flag, None) or ()

@@ -14,9 +14,9 @@ from core.arguments import (
 from models.utils.frozen_features import add_embedding_args, decide_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
-from scroll.exports.tensors import FORMATS, check_export
+from scroll.exports.tensors import FORMATS
 from scroll.files.shards import shard
-from scroll.ground.errors import InputError, prefixed
+from scroll.ground.errors import InputError
 from scroll.ground.settings import DEFAULTS, SETTINGS, parse
 
 _ONLINE = {  # flag: a name in `SETTINGS`
@@ -216,9 +216,6 @@ def check_args(args) -> None:
             )
         if args.export:
             raise InputError('--export needs one network: leave out --more_weights')
-    if args.export:
-        with prefixed('--export'):
-            check_export(args.export, args.export_formats)
     if not args.buffer_size or args.adaptation == 'none':
         args.affects |= dict.fromkeys(_OF_F_STAR, 'nothing')
 

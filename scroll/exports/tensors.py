@@ -52,10 +52,11 @@ _LIFTED = {
 }
 
 
-def check_export(out, formats) -> tuple[Path, Sequence[str], str]:
+def check_export(out, formats, embedder=None) -> tuple[Path, Sequence[str], str]:
     """Return a target's path after all links, its formats, and its ending if it is one file, else
     ''. InputError unless it can be written whole: a folder is new, or empty; or for an unknown
-    format, one whose packages are not installed, or that is not a file's."""
+    format, one whose packages are not installed, or that is not a file's, or not the embedder's.
+    """
     ending = Path(os.fspath(out)).suffix.lower()
     ending = ending if ending in _ENDINGS else ''
     usual = _ENDINGS.get(ending, 'safetensors')
@@ -70,6 +71,10 @@ def check_export(out, formats) -> tuple[Path, Sequence[str], str]:
     for package in sorted({package for name in formats for package in _NEEDS[name]}):
         if importlib.util.find_spec(package) is None:
             raise not_installed('export', package, 'export')
+    if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
+        raise InputError(
+            f'{out}: the weights of an integer backbone are a file more: give a folder'
+        )
     if os.fspath(out) == '-':
         raise InputError('- is standard output: expected a folder (one of this name is ./-)')
     path = Path(os.path.realpath(out))
@@ -95,8 +100,8 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
     learner = learner.learner_ if hasattr(type(learner), 'learner_') else learner
     instance('learner', learner, Scroll)
     learner.check_portable()
-    path, formats, ending = check_export(out, formats)
     embedder = learner.embedder
+    path, formats, ending = check_export(out, formats, embedder)
     check_single(embedder, 'an export')
     if names is not None and len(names) != len(learner.classes_):
         raise InputError(
@@ -114,10 +119,6 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
         for size in shape:
             whole('image_shape', size, 1)
         example = check_images(np.ones((2, *shape), np.uint8), 'image_shape')
-    if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
-        raise InputError(
-            f'{path}: the weights of an integer backbone are a file more: give a folder'
-        )
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch, new_part(path, folder=not ending) as part:

@@ -141,14 +141,10 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
         ('--inference_only 1', ['--inference_only', '--load_state']),
         ('--inference_only 1 --load_state x --shard 1/2', ['--shard', 'nothing is learned']),
         ('--inference_only 1 --load_state x --save_state y', ['--save_state', 'nothing']),
-        ('--export .', ['is there already']),
-        ('--export file', ['is there already']),
         ('--export_formats onnx', ['--export_formats', '--export']),
     ],
 )
-def test_flags_that_do_not_go_together(parse, tmp_path, monkeypatch, flags, words):
-    monkeypatch.chdir(tmp_path)
-    Path('file').write_text('')
+def test_flags_that_do_not_go_together(parse, flags, words):
     with refused(*words):
         parse('scroll', flags)
 
@@ -156,14 +152,18 @@ def test_flags_that_do_not_go_together(parse, tmp_path, monkeypatch, flags, word
 @pytest.mark.parametrize(
     'flags, words',
     [
-        ('--export e --export_formats onnx --precision bfloat16', ['--precision', 'bfloat16']),
-        ('--export e.pt2 --precision bfloat16', ['--precision', 'bfloat16']),
+        ('--export e --export_formats onnx --precision bfloat16', ['--precision float32']),
+        ('--export e.pt2 --precision bfloat16', ['--precision float32']),
+        ('--export e.safetensors --weights small', ['integer backbone', 'give a folder']),
+        ('--export .', ['is there already']),
+        ('--export file', ['is there already']),
     ],
 )
 def test_an_export_that_cannot_be_ends_a_run_before_it_learns(
     alone, tmp_path, monkeypatch, capsys, flags, words
 ):
     monkeypatch.chdir(tmp_path)
+    Path('file').write_text('')
     with refused('--export', *words):
         alone(flags)
     assert 'Accuracy' not in capsys.readouterr().out
